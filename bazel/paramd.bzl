@@ -1,0 +1,63 @@
+"""Our own libraries, binaries and tests: one set of warnings for all, and the wire's generated code."""
+
+_COPTS = [
+    "-Wall",
+    "-Wextra",
+    "-Wshadow",
+    "-Wnon-virtual-dtor",
+    "-Woverloaded-virtual",
+    "-Wno-missing-field-initializers",
+    "-Werror",
+]
+
+def paramd_library(name, copts = [], **kwargs):
+    native.cc_library(name = name, copts = _COPTS + copts, **kwargs)
+
+def paramd_binary(name, copts = [], **kwargs):
+    native.cc_binary(name = name, copts = _COPTS + copts, **kwargs)
+
+def paramd_test(name, srcs = None, deps = [], copts = [], **kwargs):
+    """A Catch2 test, by default of the one file NAME.cc."""
+
+    # The linker would drop a shared library of algorithms that nothing names.
+    kwargs.setdefault("linkstatic", True)
+    native.cc_test(
+        name = name,
+        srcs = srcs or [name + ".cc"],
+        copts = _COPTS + copts,
+        deps = deps + ["//tests/support:catch_main"],
+        **kwargs
+    )
+
+def paramd_proto_library(name, src, visibility = None):
+    """Messages (lite) and gRPC stubs of one .proto file, made by the system's protoc, and its descriptors."""
+    stem = src[:-len(".proto")]
+    outs = [stem + ".pb.h", stem + ".pb.cc", stem + ".grpc.pb.h", stem + ".grpc.pb.cc"]
+    native.genrule(
+        name = name + "_gen",
+        srcs = [src],
+        outs = outs,
+        cmd = "/usr/bin/protoc -I. --cpp_out=$(GENDIR) --grpc_out=$(GENDIR)" +
+              " --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin $(SRCS)",
+    )
+    native.genrule(
+        name = name + "_descriptors",
+        srcs = [src],
+        outs = [stem + ".descriptors"],
+        cmd = "/usr/bin/protoc -I. --descriptor_set_out=$@ $(SRCS)",
+        visibility = visibility,
+    )
+    native.cc_library(
+        name = name,
+        srcs = [o for o in outs if o.endswith(".pb.cc") and not o.endswith(".grpc.pb.cc")],
+        hdrs = [outs[0]],
+        deps = ["//bazel/system:protobuf_lite"],
+        visibility = visibility,
+    )
+    native.cc_library(
+        name = name + "_grpc",
+        srcs = [outs[3]],
+        hdrs = [outs[2]],
+        deps = [":" + name, "//bazel/system:grpc"],
+        visibility = visibility,
+    )
