@@ -1,0 +1,137 @@
+#include "proto/tensor_codec.h"
+
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <algorithm>
+#include <string>
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+
+namespace paramd {
+namespace {
+
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+using google::protobuf::io::StringOutputStream;
+using google::protobuf::internal::WireFormatLite;
+
+// ExchangeRequest and ExchangeReply.
+constexpr int kHeaderField = 1;
+constexpr int kChunkField = 2;
+// Chunk.
+constexpr int kOffsetField = 1;
+constexpr int kDataField = 2;
+
+constexpr uint32_t LengthDelimited(int field) {
+  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+}
+constexpr uint32_t kOffsetTag = WireFormatLite::MakeTag(kOffsetField, WireFormatLite::WIRETYPE_VARINT);
+
+size_t VarintSize(uint64_t value) { return CodedOutputStream::VarintSize64(value); }
+
+absl::Status Malformed() {
+  return absl::InvalidArgumentError("a message of the exchange stream is not valid protobuf; the peer speaks another "
+                                    "protocol, or the bytes were damaged on the way");
+}
+
+struct Range {
+  size_t begin = 0;
+  size_t size = 0;
+};
+
+bool ParseChunk(CodedInputStream* in, uint64_t* offset, Range* data) {
+  uint32_t length;
+  if (!in->ReadVarint32(&length)) return false;
+  const auto outer = in->PushLimit(static_cast<int>(length));
+  while (const uint32_t tag = in->ReadTag()) {
+    if (tag == kOffsetTag) {
+      if (!in->ReadVarint64(offset)) return false;
+    } else if (tag == LengthDelimited(kDataField)) {
+      uint32_t size;
+      if (!in->ReadVarint32(&size)) return false;
+      data->begin = static_cast<size_t>(in->CurrentPosition());
+      data->size = size;
+      if (!in->Skip(static_cast<int>(size))) return false;
+    } else if (!WireFormatLite::SkipField(in, tag)) {
+      return false;
+    }
+  }
+  if (!in->ConsumedEntireMessage() || in->BytesUntilLimit() != 0) return false;
+  in->PopLimit(outer);
+  return true;
+}
+
+// The part of `slices` that is in `range`.
+std::vector<std::string_view> Cut(const std::vector<grpc::Slice>& slices, Range range) {
+  std::vector<std::string_view> cut;
+  size_t begin = 0;
+  for (const grpc::Slice& slice : slices) {
+    const size_t end = begin + slice.size();
+    const size_t from = std::max(begin, range.begin);
+    const size_t to = std::min(end, range.begin + range.size);
+    if (from < to) cut.emplace_back(reinterpret_cast<const char*>(slice.begin()) + (from - begin), to - from);
+    begin = end;
+  }
+  return cut;
+}
+
+}  // namespace
+
+grpc::ByteBuffer EncodeExchange(const google::protobuf::MessageLite* header, uint64_t offset, const grpc::Slice* data) {
+  std::string prefix;
+  {
+    StringOutputStream stream(&prefix);
+    CodedOutputStream out(&stream);
+    if (header != nullptr) {
+      out.WriteTag(LengthDelimited(kHeaderField));
+      out.WriteVarint64(header->ByteSizeLong());
+      header->SerializeToCodedStream(&out);
+    }
+    if (data != nullptr) {
+      const uint64_t chunk_size = 1 + VarintSize(offset) + 1 + VarintSize(data->size()) + data->size();
+      out.WriteTag(LengthDelimited(kChunkField));
+      out.WriteVarint64(chunk_size);
+      out.WriteTag(kOffsetTag);
+      out.WriteVarint64(offset);
+      out.WriteTag(LengthDelimited(kDataField));
+      out.WriteVarint64(data->size());
+    }
+  }
+  const grpc::Slice slices[] = {grpc::Slice(prefix), data != nullptr ? *data : grpc::Slice()};
+  return grpc::ByteBuffer(slices, data != nullptr ? 2 : 1);
+}
+
+absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* header, DecodedExchange* decoded) {
+  Range data;
+  {
+    grpc::ProtoBufferReader reader(buffer);
+    if (!reader.status().ok()) return Malformed();
+    CodedInputStream in(&reader);
+    while (const uint32_t tag = in.ReadTag()) {
+      if (tag == LengthDelimited(kHeaderField)) {
+        uint32_t length;
+        if (!in.ReadVarint32(&length)) return Malformed();
+        const auto outer = in.PushLimit(static_cast<int>(length));
+        if (!header->MergeFromCodedStream(&in) || in.BytesUntilLimit() != 0) return Malformed();
+        in.PopLimit(outer);
+        decoded->has_header = true;
+      } else if (tag == LengthDelimited(kChunkField)) {
+        if (decoded->has_chunk || !ParseChunk(&in, &decoded->offset, &data)) return Malformed();
+        decoded->has_chunk = true;
+      } else if (!WireFormatLite::SkipField(&in, tag)) {
+        return Malformed();
+      }
+    }
+    if (!in.ConsumedEntireMessage()) return Malformed();
+  }
+  if (decoded->has_chunk) {
+    auto slices = std::make_shared<std::vector<grpc::Slice>>();
+    if (!buffer->Dump(slices.get()).ok()) return Malformed();
+    decoded->data = Cut(*slices, data);
+    decoded->owner = std::move(slices);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace paramd

@@ -1,0 +1,44 @@
+// The messages of an exchange, encoded and decoded by hand so that the floats are never copied. The bytes are plain
+// protobuf: see ExchangeRequest and ExchangeReply in paramd.proto, which have the same field numbers.
+#ifndef PARAMD_PROTO_TENSOR_CODEC_H_
+#define PARAMD_PROTO_TENSOR_CODEC_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "google/protobuf/message_lite.h"
+
+namespace paramd {
+
+// Floats in a chunk that we send.
+inline constexpr size_t kChunkFloats = size_t{256} << 10;  // 1 MiB
+
+// The longest message that either side accepts: a chunk of 4 MiB, and room for headers and for large specifications.
+inline constexpr int kMaxMessageBytes = 8 << 20;
+
+// One message: a header (ExchangeHeader or ReplyHeader) if not null, and a chunk if `data` is not null. The slice's
+// memory must stay as it is until the slice is destroyed.
+grpc::ByteBuffer EncodeExchange(const google::protobuf::MessageLite* header, uint64_t offset, const grpc::Slice* data);
+
+// A message as it arrived.
+struct DecodedExchange {
+  bool has_header = false;
+  bool has_chunk = false;
+  uint64_t offset = 0;
+  std::vector<std::string_view> data;  // the chunk's bytes, in order
+  std::shared_ptr<const void> owner;   // of those bytes
+};
+
+// Parses `buffer`; the header goes to `header`. INVALID_ARGUMENT for bytes that are no such message.
+absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* header, DecodedExchange* decoded);
+
+}  // namespace paramd
+
+#endif  // PARAMD_PROTO_TENSOR_CODEC_H_
