@@ -1,0 +1,69 @@
+#include "server/block.h"
+
+#include <cstdlib>
+#include <new>
+
+namespace paramd {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t PaddedBytes(size_t floats) {
+  return (floats * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+BlockRef::~BlockRef() {
+  if (block_ == nullptr || block_->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // The pool must outlive its own Free.
+  const std::shared_ptr<BlockPool> pool = std::move(block_->pool);
+  pool->Free(block_);
+}
+
+std::shared_ptr<BlockPool> BlockPool::Create(size_t retained_bytes) {
+  return std::shared_ptr<BlockPool>(new BlockPool(retained_bytes));
+}
+
+BlockPool::~BlockPool() {
+  for (BlockRef::Block* block : free_) {
+    std::free(block->data);
+    delete block;
+  }
+}
+
+BlockRef BlockPool::Allocate(size_t floats) {
+  BlockRef::Block* block = nullptr;
+  if (floats == kBlockFloats) {
+    MutexLock lock(&mutex_);
+    if (!free_.empty()) {
+      block = free_.back();
+      free_.pop_back();
+    }
+  }
+  if (block == nullptr) {
+    block = new BlockRef::Block;
+    block->size = floats;
+    block->data = static_cast<float*>(std::aligned_alloc(kAlignment, PaddedBytes(floats)));
+    if (block->data == nullptr) throw std::bad_alloc();
+  }
+  block->refs.store(1, std::memory_order_relaxed);
+  block->pool = shared_from_this();
+  allocated_bytes_.fetch_add(floats * sizeof(float), std::memory_order_relaxed);
+  return BlockRef(block);
+}
+
+void BlockPool::Free(BlockRef::Block* block) {
+  allocated_bytes_.fetch_sub(block->size * sizeof(float), std::memory_order_relaxed);
+  if (block->size == kBlockFloats) {
+    MutexLock lock(&mutex_);
+    if (free_.size() < max_free_) {
+      free_.push_back(block);
+      return;
+    }
+  }
+  std::free(block->data);
+  delete block;
+}
+
+}  // namespace paramd

@@ -1,0 +1,153 @@
+#include "server/center.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace paramd {
+namespace {
+
+size_t Bytes(size_t floats) { return floats * sizeof(float); }
+
+// Enough for one copy-on-write generation of a small model; a large one keeps a part of it.
+size_t RetainedBytes(size_t floats) { return std::max<size_t>(size_t{64} << 20, Bytes(floats) / 4); }
+
+absl::Span<const float> BasePiece(const Snapshot* base, size_t block, size_t offset, size_t n) {
+  if (base == nullptr) return {};
+  return base->blocks[block].floats().subspan(offset, n);
+}
+
+}  // namespace
+
+Center::Center(size_t floats, int state_vectors)
+    : floats_(floats), pool_(BlockPool::Create(RetainedBytes(floats))), blocks_(AllocateZeroed()) {
+  for (int i = 0; i < state_vectors; ++i) state_.push_back(AllocateZeroed());
+}
+
+Center::Center(const Snapshot& snapshot, int state_vectors)
+    : floats_(snapshot.floats), pool_(BlockPool::Create(RetainedBytes(floats_))), blocks_(snapshot.blocks) {
+  for (int i = 0; i < state_vectors; ++i) state_.push_back(AllocateZeroed());
+}
+
+size_t Center::BlockSize(size_t block) const { return std::min(kBlockFloats, floats_ - block * kBlockFloats); }
+
+Center::Vector Center::AllocateZeroed() const {
+  Vector vector;
+  for (size_t begin = 0; begin < floats_; begin += kBlockFloats) {
+    vector.push_back(pool_->Allocate(std::min(kBlockFloats, floats_ - begin)));
+    const absl::Span<float> block = vector.back().mutable_floats();
+    std::fill(block.begin(), block.end(), 0.0f);
+  }
+  return vector;
+}
+
+BlockRef Center::Writable(const BlockRef& block) const {
+  return block.unique() ? block : pool_->Allocate(block.floats().size());
+}
+
+std::vector<absl::Span<float>> Center::WritableState(size_t block) {
+  std::vector<absl::Span<float>> spans;
+  for (Vector& vector : state_) {
+    if (!vector[block].unique()) {
+      BlockRef copy = pool_->Allocate(BlockSize(block));
+      std::memcpy(copy.mutable_floats().data(), vector[block].floats().data(), Bytes(BlockSize(block)));
+      vector[block] = std::move(copy);
+    }
+    spans.push_back(vector[block].mutable_floats());
+  }
+  return spans;
+}
+
+void Center::Set(CommitBuffer* floats) {
+  latest_.reset();
+  CommitBuffer::Reader reader(floats);
+  for (BlockRef& block : blocks_) {
+    BlockRef next = Writable(block);
+    const absl::Span<float> to = next.mutable_floats();
+    for (size_t i = 0; i < to.size(); i += kPieceFloats) {
+      const absl::Span<const float> piece = reader.Read(std::min(kPieceFloats, to.size() - i));
+      std::memcpy(&to[i], piece.data(), Bytes(piece.size()));
+    }
+    block = std::move(next);
+  }
+}
+
+std::shared_ptr<const Snapshot> Center::TakeSnapshot() {
+  std::shared_ptr<const Snapshot> snapshot = latest_.lock();
+  if (snapshot == nullptr) {
+    snapshot = std::make_shared<const Snapshot>(Snapshot{version_, floats_, blocks_});
+    latest_ = snapshot;
+  }
+  return snapshot;
+}
+
+void Center::Apply(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
+  latest_.reset();
+  alignas(64) float sum[kPieceFloats];
+  CommitBuffer::Reader reader(commit);
+  algorithm->BeginFinish(1);
+  FinishPiece finish;
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    const absl::Span<const float> center = blocks_[b].floats();
+    // Uniqueness must be tested before a second handle is made.
+    BlockRef next = Writable(blocks_[b]);
+    const absl::Span<float> to = next.mutable_floats();
+    const std::vector<absl::Span<float>> state = WritableState(b);
+    finish.state.resize(state.size());
+    for (size_t i = 0; i < to.size(); i += kPieceFloats) {
+      const size_t n = std::min(kPieceFloats, to.size() - i);
+      std::fill_n(sum, n, 0.0f);
+      algorithm->Merge(info, {.commit = reader.Read(n),
+                              .center = center.subspan(i, n),
+                              .base = BasePiece(base, b, i, n),
+                              .sum = absl::MakeSpan(sum, n)});
+      finish.center = center.subspan(i, n);
+      finish.sum = absl::MakeConstSpan(sum, n);
+      finish.next = to.subspan(i, n);
+      for (size_t s = 0; s < state.size(); ++s) finish.state[s] = state[s].subspan(i, n);
+      algorithm->Finish(1, finish);
+    }
+    blocks_[b] = std::move(next);
+  }
+  ++version_;
+}
+
+void Center::Fold(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
+  if (sum_.empty()) sum_ = AllocateZeroed();
+  CommitBuffer::Reader reader(commit);
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    const absl::Span<float> sum = sum_[b].mutable_floats();
+    if (folded_ == 0) std::fill(sum.begin(), sum.end(), 0.0f);
+    for (size_t i = 0; i < sum.size(); i += kPieceFloats) {
+      const size_t n = std::min(kPieceFloats, sum.size() - i);
+      algorithm->Merge(info, {.commit = reader.Read(n),
+                              .center = blocks_[b].floats().subspan(i, n),
+                              .base = BasePiece(base, b, i, n),
+                              .sum = sum.subspan(i, n)});
+    }
+  }
+  ++folded_;
+}
+
+void Center::FinishRound(ServerHalf* algorithm) {
+  latest_.reset();
+  algorithm->BeginFinish(folded_);
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    const absl::Span<const float> center = blocks_[b].floats();
+    BlockRef next = Writable(blocks_[b]);
+    algorithm->Finish(folded_, {.center = center,
+                                .sum = sum_[b].floats(),
+                                .next = next.mutable_floats(),
+                                .state = WritableState(b)});
+    blocks_[b] = std::move(next);
+  }
+  version_ += folded_;
+  folded_ = 0;
+}
+
+size_t Center::pinned_bytes() const {
+  const size_t own = Bytes(floats_) * (1 + state_.size() + (sum_.empty() ? 0 : 1));
+  // Blocks that came with a snapshot are another pool's.
+  return pool_->allocated_bytes() - std::min(own, pool_->allocated_bytes());
+}
+
+}  // namespace paramd

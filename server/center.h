@@ -1,0 +1,78 @@
+// The center variable of one model, in blocks that snapshots share.
+#ifndef PARAMD_SERVER_CENTER_H_
+#define PARAMD_SERVER_CENTER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "algorithms/algorithm.h"
+#include "server/block.h"
+#include "server/commit_buffer.h"
+
+namespace paramd {
+
+// One version of a center. Immutable; safe to read from any thread for as long as it is held.
+struct Snapshot {
+  int64_t version = 0;
+  size_t floats = 0;
+  std::vector<BlockRef> blocks;  // kBlockFloats each, but for the last
+};
+
+// Externally synchronized: by the lock of its model.
+class Center {
+ public:
+  // All zero. `state_vectors` as the algorithm's server half declares them.
+  Center(size_t floats, int state_vectors);
+  // Begins with the blocks of `snapshot`, at version 0.
+  Center(const Snapshot& snapshot, int state_vectors);
+
+  size_t floats() const { return floats_; }
+  int64_t version() const { return version_; }
+
+  // Sets every float. Version and state stay as they are.
+  void Set(CommitBuffer* floats);
+
+  // Costs a reference count a block. The same object is returned until the center changes.
+  std::shared_ptr<const Snapshot> TakeSnapshot();
+
+  // Merges one commit and finishes a round of it alone, in one pass. Consumes the commit. `base` is null unless
+  // `algorithm` needs it. Every block is written in place when no snapshot holds it, else into a fresh one.
+  void Apply(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
+
+  // Merges one commit into the round's sum, which takes as much memory as the center from its first use on. Consumes
+  // the commit.
+  void Fold(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
+
+  // Finishes the round: the version grows by the number of commits folded, which must not be 0.
+  void FinishRound(ServerHalf* algorithm);
+
+  int64_t folded() const { return folded_; }
+
+  // Bytes of blocks that only snapshots hold by now.
+  size_t pinned_bytes() const;
+
+ private:
+  using Vector = std::vector<BlockRef>;
+
+  Vector AllocateZeroed() const;
+  size_t BlockSize(size_t block) const;
+  // The block to write to: `*block` itself if nobody else holds it.
+  BlockRef Writable(const BlockRef& block) const;
+  std::vector<absl::Span<float>> WritableState(size_t block);
+
+  const size_t floats_;
+  const std::shared_ptr<BlockPool> pool_;
+  int64_t version_ = 0;
+  Vector blocks_;
+  std::vector<Vector> state_;
+  Vector sum_;  // empty until the first Fold
+  int64_t folded_ = 0;
+  std::weak_ptr<const Snapshot> latest_;  // of the present version
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_SERVER_CENTER_H_

@@ -1,0 +1,207 @@
+// paramd, the daemon.
+#include <grpc/support/log.h>
+#include <malloc.h>
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "algorithms/registry.h"
+#include "flags/command_line.h"
+#include "proto/version.h"
+#include "server/reflection.h"
+#include "server/server.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:5000", "where to listen: HOST:PORT (port 0: the system chooses) or unix:PATH");
+ABSL_FLAG(std::string, port_file, "", "write the port (or unix:PATH) to this file once the daemon listens");
+ABSL_FLAG(bool, insecure, false, "allow to listen beyond loopback without TLS");
+ABSL_FLAG(int, threads, 2, "threads that serve");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "how long a worker may be silent before nobody waits for it");
+ABSL_FLAG(absl::Duration, grace, absl::Seconds(10), "how long exchanges on the wire may take to end at shutdown");
+ABSL_FLAG(uint64_t, max_in_flight_bytes, 0,
+          "cap on commits being received and centers on the wire; 0: twice the largest model, at least 64 MiB");
+ABSL_FLAG(uint64_t, max_model_bytes, uint64_t{64} << 30, "larger models are refused");
+ABSL_FLAG(uint64_t, max_models, 1024, "models that may exist at once");
+ABSL_FLAG(uint64_t, max_workers, 10'000, "workers of one model, live or remembered");
+ABSL_FLAG(uint64_t, max_history_records, 10'000, "history records kept of each worker");
+ABSL_FLAG(std::vector<std::string>, plugin, {}, "shared objects with algorithms to load; may be repeated");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off");
+ABSL_FLAG(bool, check_config, false, "check the flags and plugins, then exit");
+ABSL_FLAG(bool, print_config, false, "print every flag with its value in --flagfile form, then exit");
+ABSL_FLAG(bool, list_algorithms, false, "print the algorithms, then exit");
+ABSL_FLAG(bool, version, false, "print the version, then exit");
+
+namespace paramd {
+namespace {
+
+enum ExitCode { kClean = 0, kRuntime = 1, kUsage = 2 };
+
+constexpr char kFlagsFile[] = "server/main.cc";
+
+int Fail(const absl::Status& status, ExitCode code) {
+  std::cerr << "paramd: " << status.message() << "\n";
+  return code;
+}
+
+// Our own flags by name, those that only print something apart.
+std::map<std::string, std::string> Config() {
+  std::map<std::string, std::string> config;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    const std::string key(name);
+    if (!absl::StrContains(flag->Filename(), kFlagsFile)) continue;
+    if (key == "check_config" || key == "print_config" || key == "list_algorithms" || key == "version") continue;
+    config[key] = flag->CurrentValue();
+  }
+  return config;
+}
+
+ServerOptions Options() {
+  ServerOptions options;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.insecure = absl::GetFlag(FLAGS_insecure);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.lease = absl::GetFlag(FLAGS_lease);
+  options.max_in_flight_bytes = absl::GetFlag(FLAGS_max_in_flight_bytes);
+  options.max_model_bytes = absl::GetFlag(FLAGS_max_model_bytes);
+  options.max_models = absl::GetFlag(FLAGS_max_models);
+  options.max_workers = absl::GetFlag(FLAGS_max_workers);
+  options.max_history_records = absl::GetFlag(FLAGS_max_history_records);
+  return options;
+}
+
+absl::Status LoadPlugins() {
+  for (const std::string& path : absl::GetFlag(FLAGS_plugin)) {
+    if (auto status = LoadPlugin(path); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetUpLog() {
+  const std::string level = absl::GetFlag(FLAGS_log_level);
+  const std::vector<std::string> levels = {"debug", "info", "warning", "error", "off"};
+  if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("--log_level=", level, ": use debug, info, warning, error or off"));
+  }
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("paramd"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z level=%l %v");
+  spdlog::set_level(spdlog::level::from_str(level));
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("event=grpc message=\"{}\"", args->message); });
+  return absl::OkStatus();
+}
+
+void PrintAlgorithms() {
+  for (const Algorithm* algorithm : ListAlgorithms()) {
+    std::cout << algorithm->name;
+    for (const std::string& alias : algorithm->aliases) std::cout << " (" << alias << ")";
+    std::cout << ": " << algorithm->description << "\n";
+    for (const HyperparameterSpec& h : HyperparameterSpecs(*algorithm)) {
+      std::cout << "    " << h.name << "=" << h.default_value << "  " << h.description << "\n";
+    }
+  }
+}
+
+// Replaces the file in one step, so that a reader never sees half of it.
+absl::Status WritePortFile(const std::string& path, const std::string& text) {
+  const std::string temporary = absl::StrCat(path, ".", getpid());
+  std::FILE* file = std::fopen(temporary.c_str(), "w");
+  bool written = file != nullptr && std::fputs(text.c_str(), file) >= 0;
+  if (file != nullptr) written = std::fclose(file) == 0 && written;
+  if (!written || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return absl::UnavailableError(absl::StrCat("can't write the port file ", path, "; does its folder exist?"));
+  }
+  return absl::OkStatus();
+}
+
+// Page faults of fresh memory cost more than copies: what gRPC receives into is reused, not given back.
+void TuneMalloc() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  mallopt(M_ARENA_MAX, 2);
+}
+
+int Run() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  // Before any thread starts, so that all inherit it.
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  EnableReflection();
+  auto server = Server::Start(Options());
+  if (!server.ok()) return Fail(server.status(), kRuntime);
+  const std::string& address = (*server)->address();
+  std::string config;
+  for (const auto& [name, value] : Config()) absl::StrAppend(&config, " ", name, "=", value.empty() ? "\"\"" : value);
+  spdlog::info("event=start version={} pid={}{}", kVersion, getpid(), config);
+  const std::string port_file = absl::GetFlag(FLAGS_port_file);
+  if (!port_file.empty()) {
+    const int port = (*server)->port();
+    const absl::Status written = WritePortFile(port_file, absl::StrCat(port != 0 ? std::to_string(port) : address, "\n"));
+    if (!written.ok()) return Fail(written, kRuntime);
+  }
+  std::cout << "paramd listens on " << address << std::endl;
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  spdlog::info("event=drain signal={} grace={}", signal, absl::FormatDuration(absl::GetFlag(FLAGS_grace)));
+  std::thread([signals] {
+    int second = 0;
+    sigwait(&signals, &second);
+    _exit(kRuntime);
+  }).detach();
+  (*server)->Shutdown(absl::GetFlag(FLAGS_grace));
+  if (!port_file.empty()) std::remove(port_file.c_str());
+  spdlog::info("event=stop");
+  return kClean;
+}
+
+int Main(int argc, char** argv) {
+  if (WantsHelp(argc, argv)) {
+    std::cout << "paramd " << kVersion << ", a parameter-server daemon for data-parallel training.\n\nFlags:\n"
+              << FlagsHelp(kFlagsFile) << "  --flagfile\n      a file with flags, one a line\n";
+    return kClean;
+  }
+  if (auto status = ParseFlags(argc, argv); !status.ok()) return Fail(status, kUsage);
+  if (absl::GetFlag(FLAGS_version)) {
+    std::cout << "paramd " << kVersion << "\n";
+    return kClean;
+  }
+  if (auto status = SetUpLog(); !status.ok()) return Fail(status, kUsage);
+  if (auto status = LoadPlugins(); !status.ok()) return Fail(status, kUsage);
+  if (absl::GetFlag(FLAGS_list_algorithms)) {
+    PrintAlgorithms();
+    return kClean;
+  }
+  if (absl::GetFlag(FLAGS_print_config)) {
+    for (const auto& [name, value] : Config()) std::cout << "--" << name << "=" << value << "\n";
+    return kClean;
+  }
+  if (auto status = CheckOptions(Options()); !status.ok()) return Fail(status, kUsage);
+  if (absl::GetFlag(FLAGS_check_config)) {
+    std::cout << "the configuration is good\n";
+    return kClean;
+  }
+  TuneMalloc();
+  return Run();
+}
+
+}  // namespace
+}  // namespace paramd
+
+int main(int argc, char** argv) { return paramd::Main(argc, argv); }

@@ -1,0 +1,185 @@
+#include "server/models.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace paramd {
+namespace {
+
+constexpr uint64_t kMinInFlightBytes = uint64_t{64} << 20;
+
+absl::Status Draining() {
+  return absl::UnavailableError("the server is shutting down; try again when it is back");
+}
+
+}  // namespace
+
+Models::Models(ModelsOptions options)
+    : options_(options), in_flight_(std::max(options.max_in_flight_bytes, kMinInFlightBytes)) {}
+
+absl::StatusOr<v1::ModelInfo> Models::Create(const v1::ModelSpec& spec) {
+  auto checked = CheckSpec(spec, options_.max_model_bytes);
+  if (!checked.ok()) return checked.status();
+  std::shared_ptr<Model> model;
+  {
+    MutexLock lock(&mutex_);
+    if (draining_) return Draining();
+    if (const auto it = models_.find(spec.name()); it != models_.end()) {
+      const std::string difference = DescribeDifference(it->second->checked_spec().spec, checked->spec);
+      if (!difference.empty()) {
+        return absl::AlreadyExistsError(absl::StrCat("model '", spec.name(), "' exists with another specification: ",
+                                                     difference, "; use another name, or delete it first"));
+      }
+      model = it->second;
+    } else {
+      auto inserted = InsertLocked(*std::move(checked));
+      if (!inserted.ok()) return inserted.status();
+      model = *std::move(inserted);
+    }
+  }
+  return model->Describe();
+}
+
+absl::StatusOr<std::shared_ptr<Model>> Models::InsertLocked(CheckedSpec spec) {
+  if (models_.size() >= options_.max_models) {
+    return absl::ResourceExhaustedError(absl::StrCat("the server hosts ", models_.size(),
+                                                     " models, as many as it allows; delete one or raise "
+                                                     "--max_models"));
+  }
+  auto model = std::make_shared<Model>(std::move(spec), options_.model);
+  // A configured cap still has to hold two commits of the largest model, or they would wait for ever.
+  in_flight_.RaiseTo(2 * model->bytes());
+  models_.emplace(model->name(), model);
+  return model;
+}
+
+absl::StatusOr<std::shared_ptr<Model>> Models::Find(const std::string& name) const {
+  MutexLock lock(&mutex_);
+  return FindLocked(name);
+}
+
+absl::StatusOr<std::shared_ptr<Model>> Models::FindLocked(const std::string& name) const {
+  if (draining_) return Draining();
+  if (const auto it = models_.find(name); it != models_.end()) return it->second;
+  std::vector<std::string> names;
+  for (const auto& [other, model] : models_) {
+    names.push_back(other);
+    if (names.size() == 5 && models_.size() > 5) {
+      names.push_back("...");
+      break;
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("there is no model '", name, "' on this server; ",
+                                          names.empty() ? "it has none" : "it has " + absl::StrJoin(names, ", "),
+                                          "; create it with `paramctl create`, or let a worker bring its "
+                                          "specification"));
+}
+
+absl::Status Models::Delete(const std::string& name) {
+  std::vector<std::shared_ptr<Model>> deleted;
+  {
+    MutexLock lock(&mutex_);
+    auto model = FindLocked(name);
+    if (!model.ok()) return model.status();
+    deleted.push_back(*std::move(model));
+    models_.erase(name);
+    if (const auto it = ensembles_.find(name); it != ensembles_.end()) {
+      for (size_t i = 0; i < it->second.size(); ++i) {
+        if (const auto member = models_.find(absl::StrCat(name, "/", i)); member != models_.end()) {
+          deleted.push_back(member->second);
+          models_.erase(member);
+        }
+      }
+      ensembles_.erase(it);
+    }
+  }
+  for (const auto& model : deleted) {
+    model->Close(absl::NotFoundError(absl::StrCat("model '", model->name(), "' was deleted")));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::shared_ptr<Model>> Models::List() const {
+  MutexLock lock(&mutex_);
+  std::vector<std::shared_ptr<Model>> models;
+  for (const auto& [name, model] : models_) models.push_back(model);
+  return models;
+}
+
+absl::StatusOr<v1::ModelInfo> Models::Describe(const std::string& name) const {
+  std::shared_ptr<Model> model;
+  std::vector<std::shared_ptr<Model>> members;
+  {
+    MutexLock lock(&mutex_);
+    auto found = FindLocked(name);
+    if (!found.ok()) return found.status();
+    model = *std::move(found);
+    if (const auto it = ensembles_.find(name); it != ensembles_.end()) {
+      for (size_t i = 0; i < it->second.size(); ++i) {
+        if (const auto member = models_.find(absl::StrCat(name, "/", i)); member != models_.end()) {
+          members.push_back(member->second);
+        }
+      }
+    }
+  }
+  v1::ModelInfo info = model->Describe();
+  for (const auto& member : members) info.mutable_workers()->MergeFrom(member->Describe().workers());
+  return info;
+}
+
+absl::StatusOr<v1::JoinReply> Models::Join(const v1::JoinRequest& request) {
+  auto model = Find(request.model());
+  if (!model.ok()) return model.status();
+  if ((*model)->own_centers()) {
+    model = FindOrCreateMember(**model, request.worker(), (*model)->TakeSnapshot());
+    if (!model.ok()) return model.status();
+  }
+  auto incarnation = (*model)->Join(request.worker(), request.incarnation(), request.nonce());
+  if (!incarnation.ok()) return incarnation.status();
+  v1::JoinReply reply;
+  *reply.mutable_model() = (*model)->Describe();
+  reply.set_incarnation(*incarnation);
+  reply.set_lease_s(absl::ToDoubleSeconds(options_.model.lease));
+  return reply;
+}
+
+absl::StatusOr<std::shared_ptr<Model>> Models::FindOrCreateMember(const Model& ensemble, const std::string& worker,
+                                                                  std::shared_ptr<const Snapshot> initial) {
+  std::shared_ptr<Model> member;
+  {
+    MutexLock lock(&mutex_);
+    std::vector<std::string>& workers = ensembles_[ensemble.name()];
+    const auto it = std::find(workers.begin(), workers.end(), worker);
+    const std::string name = absl::StrCat(ensemble.name(), "/", it - workers.begin());
+    if (it != workers.end()) return FindLocked(name);
+    CheckedSpec spec = ensemble.checked_spec();
+    spec.spec.set_name(name);
+    if (models_.count(name) > 0) {
+      return absl::AlreadyExistsError(absl::StrCat("model '", name, "' exists and is not a member of the ensemble '",
+                                                   ensemble.name(), "'; delete it, or give the ensemble another name"));
+    }
+    auto inserted = InsertLocked(std::move(spec));
+    if (!inserted.ok()) return inserted.status();
+    member = *std::move(inserted);
+    workers.push_back(worker);
+  }
+  if (initial != nullptr) member->InitializeFrom(*initial);
+  return member;
+}
+
+void Models::Tick() {
+  for (const auto& model : List()) model->Tick();
+}
+
+void Models::Drain() {
+  {
+    MutexLock lock(&mutex_);
+    draining_ = true;
+  }
+  for (const auto& model : List()) model->Close(Draining());
+}
+
+}  // namespace paramd

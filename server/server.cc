@@ -1,0 +1,289 @@
+#include "server/server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "algorithms/registry.h"
+#include "proto/paramd.grpc.pb.h"
+#include "proto/tensor_codec.h"
+#include "proto/version.h"
+#include "server/address.h"
+#include "server/models.h"
+#include "server/session.h"
+#include "server/unary_call.h"
+
+namespace paramd {
+namespace {
+
+uint64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t size = 0;
+  uint64_t resident = 0;
+  statm >> size >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+ModelsOptions ToModelsOptions(const ServerOptions& options) {
+  ModelsOptions models;
+  models.model.clock = options.clock;
+  models.model.lease = options.lease;
+  models.model.max_history_records = options.max_history_records;
+  models.model.max_workers = options.max_workers;
+  models.max_models = options.max_models;
+  models.max_model_bytes = options.max_model_bytes;
+  models.max_in_flight_bytes = options.max_in_flight_bytes;
+  return models;
+}
+
+v1::AlgorithmInfo Describe(const Algorithm& algorithm) {
+  v1::AlgorithmInfo info;
+  info.set_name(algorithm.name);
+  info.set_description(algorithm.description);
+  info.set_default_consistency(algorithm.default_consistency);
+  for (const HyperparameterSpec& spec : HyperparameterSpecs(algorithm)) {
+    v1::AlgorithmInfo::Parameter* h = info.add_hyperparameters();
+    h->set_name(spec.name);
+    h->set_default_value(spec.default_value);
+    h->set_min(spec.min);
+    h->set_max(spec.max);
+    h->set_description(spec.description);
+  }
+  return info;
+}
+
+// A StatusOr as a handler returns it.
+template <typename Reply>
+absl::Status Unpack(absl::StatusOr<Reply> result, Reply* reply) {
+  if (result.ok()) *reply = *std::move(result);
+  return result.status();
+}
+
+}  // namespace
+
+absl::Status CheckOptions(const ServerOptions& options) {
+  auto address = ParseListenAddress(options.listen);
+  if (!address.ok()) return address.status();
+  if (!address->loopback() && !options.insecure) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "refusing to listen on ", options.listen, " without TLS: whoever reaches it could read and change every model; "
+        "listen on 127.0.0.1 or a unix socket, or pass --insecure if the network is trusted"));
+  }
+  if (options.threads < 1 || options.threads > 1024) {
+    return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, "; use 1 to 1024"));
+  }
+  if (options.lease < absl::Milliseconds(10)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the lease is ", absl::FormatDuration(options.lease), "; use at least 10ms"));
+  }
+  if (options.max_models == 0 || options.max_workers == 0 || options.max_model_bytes < sizeof(float)) {
+    return absl::InvalidArgumentError("max_models, max_workers and max_model_bytes must be positive");
+  }
+  return absl::OkStatus();
+}
+
+class Server::Impl {
+ public:
+  explicit Impl(const ServerOptions& options)
+      : options_(options), started_(options.clock->Now()), models_(ToModelsOptions(options)) {}
+
+  absl::Status Start();
+  void Shutdown(absl::Duration grace);
+  v1::ServerStatus GetStatus();
+
+  int port() const { return port_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  template <typename Request, typename Reply, typename RequestMethod>
+  void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle);
+  void ServeControlPlane();
+  void Tick();
+
+  // Constant after Start.
+  const ServerOptions options_;
+  const absl::Time started_;
+  int port_ = 0;
+  std::string address_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::vector<std::thread> threads_;
+
+  // Self-synchronized.
+  Models models_;
+  Sessions sessions_;
+  AsyncService service_;
+
+  Mutex mutex_;
+  CondVar stopping_changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+absl::Status Server::Impl::Start() {
+  if (auto status = CheckOptions(options_); !status.ok()) return status;
+  const ListenAddress address = *ParseListenAddress(options_.listen);
+  if (auto status = ProbeListen(address); !status.ok()) return status;
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address.ToString(address.port), grpc::InsecureServerCredentials(), &port_);
+  builder.RegisterService(&service_);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(-1);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
+  // Finds peers that are gone without a word.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  queue_ = builder.AddCompletionQueue();
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) {
+    queue_->Shutdown();
+    const absl::Status reason = ProbeListen(address);
+    return reason.ok() ? absl::UnavailableError(absl::StrCat("can't listen on ", options_.listen)) : reason;
+  }
+  if (address.unix_socket) port_ = 0;
+  address_ = address.ToString(port_);
+
+  ServeControlPlane();
+  Session::Listen(&service_, queue_.get(), &models_, &sessions_);
+  for (int i = 0; i < options_.threads; ++i) {
+    threads_.emplace_back([this] {
+      void* tag = nullptr;
+      bool ok = false;
+      while (queue_->Next(&tag, &ok)) static_cast<Event*>(tag)->Fire(ok);
+    });
+  }
+  threads_.emplace_back([this] { Tick(); });
+  return absl::OkStatus();
+}
+
+template <typename Request, typename Reply, typename RequestMethod>
+void Server::Impl::Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle) {
+  UnaryCall<Request, Reply>::Listen(
+      [this, method](grpc::ServerContext* context, Request* request, grpc::ServerAsyncResponseWriter<Reply>* writer,
+                     void* tag) { (service_.*method)(context, request, writer, queue_.get(), queue_.get(), tag); },
+      std::move(handle));
+}
+
+void Server::Impl::ServeControlPlane() {
+  Serve<v1::CreateModelRequest, v1::ModelInfo>(&AsyncService::RequestCreateModel, [this](const auto& r, auto* reply) {
+    return Unpack(models_.Create(r.spec()), reply);
+  });
+  Serve<v1::GetModelRequest, v1::ModelInfo>(&AsyncService::RequestGetModel, [this](const auto& r, auto* reply) {
+    return Unpack(models_.Describe(r.model()), reply);
+  });
+  Serve<v1::ListModelsRequest, v1::ListModelsReply>(
+      &AsyncService::RequestListModels, [this](const auto&, auto* reply) {
+        for (const auto& model : models_.List()) *reply->add_models() = model->Describe();
+        return absl::OkStatus();
+      });
+  Serve<v1::DeleteModelRequest, v1::DeleteModelReply>(
+      &AsyncService::RequestDeleteModel, [this](const auto& r, auto*) { return models_.Delete(r.model()); });
+  Serve<v1::ListAlgorithmsRequest, v1::ListAlgorithmsReply>(
+      &AsyncService::RequestListAlgorithms, [](const auto&, auto* reply) {
+        for (const Algorithm* algorithm : ListAlgorithms()) *reply->add_algorithms() = Describe(*algorithm);
+        return absl::OkStatus();
+      });
+  Serve<v1::JoinRequest, v1::JoinReply>(&AsyncService::RequestJoin, [this](const auto& r, auto* reply) {
+    auto status = Unpack(models_.Join(r), reply);
+    reply->set_server_version(kVersion);
+    return status;
+  });
+  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto*) {
+    auto model = models_.Find(r.model());
+    return model.ok() ? (*model)->Heartbeat(r.worker(), r.incarnation()) : model.status();
+  });
+  Serve<v1::LeaveRequest, v1::LeaveReply>(&AsyncService::RequestLeave, [this](const auto& r, auto*) {
+    auto model = models_.Find(r.model());
+    return model.ok() ? (*model)->Leave(r.worker(), r.incarnation(), r.error()) : model.status();
+  });
+  Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>(
+      &AsyncService::RequestReportHistory, [this](const auto& r, auto*) {
+        auto model = models_.Find(r.model());
+        return model.ok() ? (*model)->Report(r) : model.status();
+      });
+  Serve<v1::GetHistoryRequest, v1::GetHistoryReply>(
+      &AsyncService::RequestGetHistory, [this](const auto& r, auto* reply) {
+        auto model = models_.Find(r.model());
+        if (!model.ok()) return model.status();
+        *reply = (*model)->ReadHistory(r);
+        return absl::OkStatus();
+      });
+  Serve<v1::GetStatusRequest, v1::ServerStatus>(&AsyncService::RequestGetStatus, [this](const auto&, auto* reply) {
+    *reply = GetStatus();
+    return absl::OkStatus();
+  });
+}
+
+v1::ServerStatus Server::Impl::GetStatus() {
+  v1::ServerStatus status;
+  status.set_version(kVersion);
+  status.set_uptime_s(absl::ToDoubleSeconds(options_.clock->Now() - started_));
+  status.set_sessions(sessions_.size());
+  status.set_in_flight_bytes(models_.in_flight()->used_bytes());
+  status.set_max_in_flight_bytes(models_.in_flight()->max_bytes());
+  status.set_queued_exchanges(models_.in_flight()->waiting());
+  status.set_resident_bytes(ResidentBytes());
+  for (const auto& model : models_.List()) *status.add_models() = model->Describe();
+  {
+    MutexLock lock(&mutex_);
+    status.set_draining(stopping_);
+  }
+  return status;
+}
+
+// Leases and waits end at most this much too late.
+void Server::Impl::Tick() {
+  const absl::Duration interval = std::clamp(options_.lease / 10, absl::Milliseconds(5), absl::Milliseconds(50));
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      if (!stopping_) stopping_changed_.WaitWithTimeout(&mutex_, interval);
+      if (stopping_) return;
+    }
+    models_.Tick();
+  }
+}
+
+void Server::Impl::Shutdown(absl::Duration grace) {
+  if (server_ == nullptr) return;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  stopping_changed_.SignalAll();
+  server_->GetHealthCheckService()->Shutdown();
+  models_.Drain();
+  sessions_.Drain();
+  server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(grace));
+  queue_->Shutdown();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() { impl_->Shutdown(absl::ZeroDuration()); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  auto impl = std::make_unique<Impl>(options);
+  if (auto status = impl->Start(); !status.ok()) return status;
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+int Server::port() const { return impl_->port(); }
+const std::string& Server::address() const { return impl_->address(); }
+v1::ServerStatus Server::GetStatus() const { return impl_->GetStatus(); }
+void Server::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }
+
+}  // namespace paramd

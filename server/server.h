@@ -1,0 +1,78 @@
+// A parameter server, in this process.
+//
+//   auto server = paramd::Server::Start({.listen = "127.0.0.1:0"});
+//   if (!server.ok()) return server.status();
+//   std::cout << (*server)->address() << std::endl;
+//   ...
+//   (*server)->Shutdown(absl::Seconds(10));
+#ifndef PARAMD_SERVER_SERVER_H_
+#define PARAMD_SERVER_SERVER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/paramd.pb.h"
+#include "server/clock.h"
+
+namespace paramd {
+
+struct ServerOptions {
+  // HOST:PORT or unix:PATH. Port 0: the system chooses one.
+  std::string listen = "127.0.0.1:5000";
+  // Allows to listen beyond loopback without TLS: anybody who reaches the port can read and change every model.
+  bool insecure = false;
+  // Threads that serve. More than there are cores is of no use.
+  int threads = 2;
+  // How long a worker may be silent before the others stop waiting for it. Every RPC and every chunk renews it.
+  absl::Duration lease = absl::Seconds(30);
+  // Bytes of commits being received and of centers on the wire, of all models together. 0: twice the largest model.
+  // Never less than that, nor less than 64 MiB. More lets more workers exchange at once, at the price of memory.
+  uint64_t max_in_flight_bytes = 0;
+  // A larger model is refused.
+  uint64_t max_model_bytes = uint64_t{64} << 30;
+  size_t max_models = 1024;
+  size_t max_workers = 10'000;           // of each model, live or remembered
+  size_t max_history_records = 10'000;   // of each worker; older ones are dropped
+  const Clock* clock = Clock::Steady();  // for leases
+};
+
+// INVALID_ARGUMENT says which option makes no sense. Start checks the same.
+absl::Status CheckOptions(const ServerOptions& options);
+
+// Thread-safe.
+class Server {
+ public:
+  // Listens when it returns. INVALID_ARGUMENT for options that make no sense, UNAVAILABLE if the address can't be
+  // listened on, with the system's reason.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
+
+  // Shutdown without grace, if nobody did.
+  ~Server();
+
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int port() const;  // 0 for a unix socket
+  // What clients connect to: HOST:PORT with the real port, or unix:PATH.
+  const std::string& address() const;
+
+  v1::ServerStatus GetStatus() const;
+
+  // Refuses new exchanges, answers those that wait with UNAVAILABLE, and gives those on the wire up to `grace`. Returns
+  // when all is over. Idempotent.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_SERVER_SERVER_H_

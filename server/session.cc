@@ -1,0 +1,303 @@
+#include "server/session.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status.h"
+
+namespace paramd {
+namespace {
+
+// A chunk larger than this isn't kept while its commit waits for room: the client is told to back off.
+constexpr size_t kMaxQueuedChunkBytes = size_t{64} << 10;
+
+constexpr absl::Duration kMaxWait = absl::Hours(24);
+
+size_t ChunkBytes(const DecodedExchange& message) {
+  size_t bytes = 0;
+  for (const std::string_view piece : message.data) bytes += piece.size();
+  return bytes;
+}
+
+// A slice over a block's memory, which keeps the block until the transport is done with it.
+grpc::Slice BlockSlice(const BlockRef& block) {
+  const absl::Span<const float> floats = block.floats();
+  return grpc::Slice(
+      const_cast<float*>(floats.data()), floats.size() * sizeof(float),
+      [](void* ref) { delete static_cast<BlockRef*>(ref); }, new BlockRef(block));
+}
+
+}  // namespace
+
+void Sessions::Add(std::shared_ptr<Session> session) {
+  bool drain = false;
+  {
+    MutexLock lock(&mutex_);
+    sessions_.insert(session);
+    drain = draining_;
+  }
+  if (drain) session->Drain();
+}
+
+void Sessions::Remove(const std::shared_ptr<Session>& session) {
+  MutexLock lock(&mutex_);
+  sessions_.erase(session);
+}
+
+size_t Sessions::size() const {
+  MutexLock lock(&mutex_);
+  return sessions_.size();
+}
+
+void Sessions::Drain() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(&mutex_);
+    draining_ = true;
+    sessions.assign(sessions_.begin(), sessions_.end());
+  }
+  for (const auto& session : sessions) session->Drain();
+}
+
+Session::Session(AsyncService* service, grpc::ServerCompletionQueue* queue, Models* models, Sessions* sessions)
+    : service_(service), queue_(queue), models_(models), sessions_(sessions), stream_(&context_) {}
+
+void Session::Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, Models* models, Sessions* sessions) {
+  const std::shared_ptr<Session> session(new Session(service, queue, models, sessions));
+  session->context_.AsyncNotifyWhenDone(session->on_done_.Arm(session));
+  service->RequestExchange(&session->context_, &session->stream_, queue, queue, session->on_started_.Arm(session));
+}
+
+void Session::OnStarted(bool ok) {
+  if (!ok) {
+    // The server shuts down, and OnDone will not come: let go of the reference that waits for it.
+    on_done_.Arm(nullptr);
+    return;
+  }
+  Listen(service_, queue_, models_, sessions_);
+  sessions_->Add(shared_from_this());
+  Read();
+}
+
+void Session::OnDone(bool /*ok*/) {
+  done_ = true;
+  std::shared_ptr<Model> model;
+  {
+    MutexLock lock(&mutex_);
+    model = waiting_in_;
+  }
+  if (model != nullptr) model->CancelWait(this);
+  if (models_->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
+  sessions_->Remove(shared_from_this());
+}
+
+void Session::Drain() {
+  draining_ = true;
+  if (interruptible_) context_.TryCancel();
+}
+
+void Session::WaitingIn(std::shared_ptr<Model> model) {
+  MutexLock lock(&mutex_);
+  waiting_in_.swap(model);
+}
+
+void Session::Read() {
+  interruptible_ = true;
+  if (draining_) context_.TryCancel();
+  stream_.Read(&in_, on_read_.Arm(shared_from_this()));
+}
+
+void Session::Finish(const absl::Status& status) {
+  stream_.Finish(ToGrpcStatus(status), on_finished_.Arm(shared_from_this()));
+}
+
+void Session::OnFinished(bool /*ok*/) {}
+
+void Session::OnRead(bool ok) {
+  interruptible_ = false;
+  if (!ok) {
+    commit_.reset();
+    reservation_.Release();
+    return Finish(absl::OkStatus());
+  }
+  v1::ExchangeHeader header;
+  DecodedExchange message;
+  if (auto status = DecodeExchange(&in_, &header, &message); !status.ok()) return Finish(status);
+  in_.Clear();
+  if (message.has_header) {
+    header_ = std::move(header);
+    return BeginExchange(std::move(message));
+  }
+  // Without a commit under way, these are the rest of one that was refused.
+  if (commit_.has_value() || dropping_) return Receive(message);
+  Read();
+}
+
+void Session::BeginExchange(DecodedExchange message) {
+  commit_.reset();
+  reservation_.Release();
+  dropping_ = false;
+  auto model = models_->Find(header_.model());
+  if (header_.acknowledge() != 0) {
+    if (model.ok()) (*model)->Acknowledge(header_.worker(), header_.incarnation(), header_.acknowledge());
+    return Read();
+  }
+  if (!model.ok()) return ReplyStatus(model.status());
+  model_ = *std::move(model);
+  const absl::Duration wait = std::min(absl::Milliseconds(header_.wait_ms()), kMaxWait);
+  call_ = {.worker = header_.worker(),
+           .incarnation = header_.incarnation(),
+           .sequence = header_.sequence(),
+           .base_version = header_.base_version(),
+           .commit_floats = header_.commit_floats(),
+           .pull = header_.pull(),
+           .deadline = model_->Now() + wait,
+           .tag = this};
+  if (header_.encoding() != v1::FLOAT32) {
+    return ReplyStatus(absl::UnimplementedError(absl::StrCat("encoding ", header_.encoding(),
+                                                        " is unknown to this server; it knows FLOAT32 (0). Is the "
+                                                        "client newer than the server?")));
+  }
+  if (header_.commit_floats() > 0) return BeginCommit(std::move(message));
+  if (!call_.pull && call_.sequence == 0) return ReplyStatus(absl::InvalidArgumentError("an exchange with neither a commit nor a pull"));
+  Exchange(std::nullopt);
+}
+
+void Session::Exchange(std::optional<CommitBuffer> commit) {
+  // Once the model answers, this session may already be at its next exchange, on another thread.
+  const std::shared_ptr<Model> model = model_;
+  WaitingIn(model);
+  model->Exchange(call_, std::move(commit),
+                  [self = shared_from_this()](ExchangeAnswer answer) { self->Exchanged(std::move(answer)); });
+  if (done_) model->CancelWait(this);
+}
+
+void Session::BeginCommit(DecodedExchange first) {
+  if (header_.initialize()) {
+    if (header_.commit_floats() != model_->checked_spec().floats) {
+      return ReplyStatus(absl::InvalidArgumentError(absl::StrCat(
+          "the initial center of model '", model_->name(), "' has ", header_.commit_floats(),
+          " floats where the model has ", model_->checked_spec().floats, "; compare the tensors with `paramctl show`")));
+    }
+    lease_ = nullptr;
+    return ReserveForCommit(std::move(first));
+  }
+  lease_ = model_->FindLease(call_.worker, call_.incarnation);
+  const std::shared_ptr<Model> model = model_;
+  WaitingIn(model);
+  model->BeginCommit(call_, [self = shared_from_this(), first = std::move(first)](ExchangeAnswer answer) mutable {
+    if (!answer.status.ok()) return self->ReplyStatus(answer.status);
+    if (answer.committed) {
+      self->dropping_ = true;
+      self->dropped_floats_ = 0;
+      return self->Receive(first);
+    }
+    self->ReserveForCommit(std::move(first));
+  });
+  if (done_) model->CancelWait(this);
+}
+
+void Session::ReserveForCommit(DecodedExchange first) {
+  const auto receive = [self = shared_from_this()](Reservation reservation, const DecodedExchange& message) {
+    self->reservation_ = std::move(reservation);
+    self->commit_.emplace(self->header_.commit_floats());
+    self->Receive(message);
+  };
+  InFlightLimiter* const limiter = models_->in_flight();
+  if (Reservation now = limiter->TryReserve(model_->bytes()); !now.empty()) return receive(std::move(now), first);
+  if (ChunkBytes(first) > kMaxQueuedChunkBytes) {
+    return ReplyStatus(absl::ResourceExhaustedError(absl::StrCat(
+        limiter->used_bytes(), " bytes are in flight, and the cap is ", limiter->max_bytes(),
+        "; the commit was not read: back off and send it again, its header first (or raise --max_in_flight_bytes)")));
+  }
+  limiter->Reserve(this, model_->bytes(), [receive, first = std::move(first)](Reservation reservation) {
+    receive(std::move(reservation), first);
+  });
+  if (done_ && limiter->Cancel(this)) Finish(absl::CancelledError(""));
+}
+
+void Session::Receive(const DecodedExchange& message) {
+  if (lease_ != nullptr) lease_->Renew(model_->Now());
+  if (message.has_chunk) {
+    if (dropping_) {
+      dropped_floats_ += ChunkBytes(message) / sizeof(float);
+    } else if (auto status = commit_->Append(message.offset, message.data, message.owner); !status.ok()) {
+      model_->CountRejected(call_.worker, call_.incarnation);
+      return ReplyStatus(status);
+    }
+  }
+  const bool complete = dropping_ ? dropped_floats_ >= header_.commit_floats() : commit_->complete();
+  complete ? CommitReceived() : Read();
+}
+
+void Session::CommitReceived() {
+  dropping_ = false;
+  if (header_.initialize()) {
+    return ReplyStatus(model_->Initialize(&*commit_));
+  }
+  // A worker that may have to wait for others must not keep room that they need for their commits.
+  if (model_->checked_spec().consistency.mode != Consistency::kAsync) reservation_.Release();
+  Exchange(std::exchange(commit_, std::nullopt));
+}
+
+void Session::Exchanged(ExchangeAnswer answer) {
+  WaitingIn(nullptr);
+  if (!answer.status.ok() || !call_.pull) return Reply(answer);
+  if (!reservation_.empty()) return SendCenter(answer);
+  models_->in_flight()->Reserve(this, model_->bytes(), [self = shared_from_this(), answer](Reservation reservation) {
+    self->reservation_ = std::move(reservation);
+    self->SendCenter(answer);
+  });
+  if (done_ && models_->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
+}
+
+void Session::SendCenter(const ExchangeAnswer& answer) {
+  auto center = model_->Pull(call_);
+  if (!center.ok()) {
+    ExchangeAnswer refused = answer;
+    refused.status = center.status();
+    return Reply(refused);
+  }
+  center_ = *std::move(center);
+  next_block_ = 0;
+  v1::ReplyHeader header;
+  header.set_committed(answer.committed);
+  header.set_version(center_->version);
+  header.set_staleness(answer.staleness);
+  header.set_pull_floats(center_->floats);
+  header.set_acknowledge(model_->keeps_answers() && call_.sequence != 0);
+  WriteBlock(&header);
+}
+
+void Session::WriteBlock(const v1::ReplyHeader* header) {
+  const grpc::Slice slice = BlockSlice(center_->blocks[next_block_]);
+  const grpc::ByteBuffer out = EncodeExchange(header, next_block_ * kBlockFloats, &slice);
+  ++next_block_;
+  stream_.Write(out, on_written_.Arm(shared_from_this()));
+}
+
+void Session::OnWritten(bool ok) {
+  if (ok && center_ != nullptr && next_block_ < center_->blocks.size()) return WriteBlock(nullptr);
+  center_.reset();
+  reservation_.Release();
+  if (!ok) return Finish(absl::OkStatus());
+  Read();
+}
+
+void Session::ReplyStatus(const absl::Status& status) { Reply({.status = status}); }
+
+void Session::Reply(const ExchangeAnswer& answer) {
+  commit_.reset();
+  reservation_.Release();
+  v1::ReplyHeader header;
+  header.set_code(static_cast<int>(answer.status.code()));
+  header.set_message(std::string(answer.status.message()));
+  header.set_committed(answer.committed);
+  header.set_version(answer.version);
+  header.set_staleness(answer.staleness);
+  stream_.Write(EncodeExchange(&header, 0, nullptr), on_written_.Arm(shared_from_this()));
+}
+
+}  // namespace paramd

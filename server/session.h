@@ -1,0 +1,128 @@
+// One worker's exchange stream.
+#ifndef PARAMD_SERVER_SESSION_H_
+#define PARAMD_SERVER_SESSION_H_
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/async_stream.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "proto/paramd.grpc.pb.h"
+#include "proto/tensor_codec.h"
+#include "server/commit_buffer.h"
+#include "server/event.h"
+#include "server/in_flight.h"
+#include "server/model.h"
+#include "server/models.h"
+#include "sync/mutex.h"
+
+namespace paramd {
+
+// The methods of the wire: all asynchronous, and the bytes of the exchange raw.
+using AsyncService = v1::ParameterServer::WithAsyncMethod_CreateModel<
+    v1::ParameterServer::WithAsyncMethod_GetModel<v1::ParameterServer::WithAsyncMethod_ListModels<
+        v1::ParameterServer::WithAsyncMethod_DeleteModel<v1::ParameterServer::WithAsyncMethod_ListAlgorithms<
+            v1::ParameterServer::WithAsyncMethod_Join<v1::ParameterServer::WithAsyncMethod_Heartbeat<
+                v1::ParameterServer::WithAsyncMethod_Leave<v1::ParameterServer::WithAsyncMethod_ReportHistory<
+                    v1::ParameterServer::WithAsyncMethod_GetHistory<v1::ParameterServer::WithAsyncMethod_GetStatus<
+                        v1::ParameterServer::WithRawMethod_Exchange<v1::ParameterServer::Service>>>>>>>>>>>>;
+
+class Session;
+
+// The sessions there are. Thread-safe.
+class Sessions {
+ public:
+  void Add(std::shared_ptr<Session> session);
+  void Remove(const std::shared_ptr<Session>& session);
+  size_t size() const;
+
+  // Ends those that are idle, at once, and the others after what they are doing; new ones end at once.
+  void Drain();
+
+ private:
+  mutable Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
+};
+
+// At any moment a session does one thing: it reads a message, waits for its model or for room in flight, or writes a
+// message. Whatever completes that goes on with the next, on its own thread, so that no lock is needed. Only OnDone
+// and Drain come from elsewhere.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  // Waits for one stream on the queue; a new session waits for the next when it has come.
+  static void Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, Models* models, Sessions* sessions);
+
+  void Drain();
+
+ private:
+  Session(AsyncService* service, grpc::ServerCompletionQueue* queue, Models* models, Sessions* sessions);
+
+  void OnStarted(bool ok);
+  void OnDone(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+
+  void Read();
+  void Finish(const absl::Status& status);
+
+  void BeginExchange(DecodedExchange message);
+  void BeginCommit(DecodedExchange first);
+  void ReserveForCommit(DecodedExchange first);
+  void Receive(const DecodedExchange& message);
+  void CommitReceived();
+  void Exchange(std::optional<CommitBuffer> commit);
+  void Exchanged(ExchangeAnswer answer);
+  void SendCenter(const ExchangeAnswer& answer);
+
+  // Writes a reply without a center, and goes on reading: bytes of the commit that still come are dropped.
+  void Reply(const ExchangeAnswer& answer);
+  void ReplyStatus(const absl::Status& status);
+  void WriteBlock(const v1::ReplyHeader* header);
+
+  // While something waits in `model` or for room in flight, OnDone cancels it there.
+  void WaitingIn(std::shared_ptr<Model> model);
+
+  // Constant after construction.
+  AsyncService* const service_;
+  grpc::ServerCompletionQueue* const queue_;
+  Models* const models_;
+  Sessions* const sessions_;
+
+  // Self-synchronized.
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_;
+  std::atomic<bool> done_{false};
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> interruptible_{false};  // reads: nothing is lost if the stream ends now
+  MethodEvent<Session> on_started_{&Session::OnStarted};
+  MethodEvent<Session> on_done_{&Session::OnDone};
+  MethodEvent<Session> on_read_{&Session::OnRead};
+  MethodEvent<Session> on_written_{&Session::OnWritten};
+  MethodEvent<Session> on_finished_{&Session::OnFinished};
+
+  Mutex mutex_;
+  std::shared_ptr<Model> waiting_in_ ABSL_GUARDED_BY(mutex_);
+
+  // Of whoever goes on (see above).
+  grpc::ByteBuffer in_;
+  v1::ExchangeHeader header_;
+  ExchangeCall call_;
+  std::shared_ptr<Model> model_;
+  std::shared_ptr<Lease> lease_;
+  Reservation reservation_;
+  std::optional<CommitBuffer> commit_;  // being received
+  uint64_t dropped_floats_ = 0;         // of a commit that was applied before
+  bool dropping_ = false;
+  std::shared_ptr<const Snapshot> center_;  // being sent
+  size_t next_block_ = 0;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_SERVER_SESSION_H_
