@@ -1,0 +1,49 @@
+// The control plane: what paramctl and launchers do with a server.
+#ifndef PARAMD_CLIENT_ADMIN_H_
+#define PARAMD_CLIENT_ADMIN_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/exchanger.h"
+#include "proto/paramd.pb.h"
+
+namespace paramd {
+
+// Thread-safe. Every call returns by `timeout`; UNAVAILABLE is retried until then. Errors are the server's, or
+// DEADLINE_EXCEEDED or UNAVAILABLE with the address that did not answer.
+class Admin {
+ public:
+  // INVALID_ARGUMENT for a malformed address (HOST:PORT or unix:PATH). Does not connect yet.
+  static absl::StatusOr<std::unique_ptr<Admin>> Connect(const std::string& server,
+                                                        absl::Duration timeout = absl::Seconds(30));
+  ~Admin();
+
+  // ALREADY_EXISTS if it exists and differs; INVALID_ARGUMENT says what is wrong with the spec.
+  absl::StatusOr<v1::ModelInfo> CreateModel(const v1::ModelSpec& spec);
+  absl::StatusOr<v1::ModelInfo> GetModel(const std::string& model);  // NOT_FOUND
+  absl::StatusOr<v1::ListModelsReply> ListModels();
+  absl::Status DeleteModel(const std::string& model);  // NOT_FOUND
+  absl::StatusOr<v1::ListAlgorithmsReply> ListAlgorithms();
+  absl::StatusOr<v1::GetHistoryReply> GetHistory(const v1::GetHistoryRequest& request);
+  absl::StatusOr<v1::ServerStatus> GetStatus();
+
+  // Reads a model's center, as a reader that never joined. Waits for its initialization up to the timeout.
+  absl::StatusOr<Exchanged> Pull(const std::string& model, absl::Span<float> center);
+
+  // Sets a model's first center. ALREADY_EXISTS if it has another one; OK if it has this one, or had at first.
+  absl::Status Initialize(const std::string& model, absl::Span<const float> center);
+
+ private:
+  class Impl;
+  explicit Admin(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_CLIENT_ADMIN_H_

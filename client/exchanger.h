@@ -1,0 +1,48 @@
+// The three verbs of the data plane, as the training loop uses them. Worker is the real one; tests have others.
+#ifndef PARAMD_CLIENT_EXCHANGER_H_
+#define PARAMD_CLIENT_EXCHANGER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace paramd {
+
+// What an exchange brought.
+struct Exchanged {
+  int64_t version = 0;    // of the pulled center; of the center after the commit if nothing was pulled
+  int64_t staleness = 0;  // of the commit when it was applied; 0 without one
+};
+
+class Exchanger {
+ public:
+  virtual ~Exchanger() = default;
+
+  // Each moves the whole center: spans have exactly model().parameters() floats. `timeout` bounds the call, retries and
+  // waiting for other workers (bounded, sync) or for initialization included.
+
+  // Reads the center into `center`. Errors: as Exchange.
+  virtual absl::StatusOr<Exchanged> Pull(absl::Span<float> center, absl::Duration timeout) = 0;
+
+  // Commits `update` (δ or W, as the model's algorithm wants) and, once that is applied, returns. Errors: as Exchange.
+  virtual absl::StatusOr<Exchanged> Commit(absl::Span<const float> update, absl::Duration timeout) = 0;
+
+  // Both in one round trip. `update` and `center` must not overlap. On an error `center` holds nothing useful.
+  //   INVALID_ARGUMENT     the commit has a wrong length or non-finite values; nothing was changed
+  //   DEADLINE_EXCEEDED    no answer in time; the commit may or may not have been applied, but never will be twice
+  //   ABORTED              a newer incarnation of this worker has joined: stop
+  //   NOT_FOUND            the model is gone
+  //   UNAVAILABLE          the server can't be reached, in spite of retries
+  //   CANCELLED            Cancel was called
+  virtual absl::StatusOr<Exchanged> Exchange(absl::Span<const float> update, absl::Span<float> center,
+                                             absl::Duration timeout) = 0;
+
+  // Makes a call that is under way, and all later ones, return CANCELLED. Thread-safe.
+  virtual void Cancel() = 0;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_CLIENT_EXCHANGER_H_

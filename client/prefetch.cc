@@ -1,0 +1,144 @@
+#include "client/prefetch.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+
+namespace paramd {
+
+Prefetcher::Prefetcher(BatchSource* source, int64_t epochs, int64_t max_prefetch)
+    : source_(source), epochs_(epochs), max_prefetch_(max_prefetch) {}
+
+Prefetcher::~Prefetcher() { Stop(); }
+
+void Prefetcher::Start() {
+  {
+    MutexLock lock(&mutex_);
+    if (cancelled_) return;
+    reading_ = true;
+  }
+  try {
+    thread_ = std::thread([this] { Read(); });
+  } catch (...) {
+    MutexLock lock(&mutex_);
+    reading_ = false;
+    throw;
+  }
+}
+
+absl::StatusOr<const Batch*> Prefetcher::Next() {
+  MutexLock lock(&mutex_);
+  if (in_hand_ != nullptr) free_.push_back(std::move(in_hand_));
+  while (queue_.empty() && reading_ && !cancelled_) filled_.Wait(&mutex_);
+  if (cancelled_) return absl::CancelledError("reading minibatches was cancelled");
+  if (queue_.empty()) return end_;
+  in_hand_ = std::move(queue_.front());
+  queue_.pop_front();
+  if (in_hand_ != nullptr) {
+    --queued_;
+    room_.Signal();
+  }
+  return in_hand_.get();
+}
+
+void Prefetcher::Cancel() {
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    filled_.SignalAll();
+    room_.SignalAll();
+    if (!reading_) return;
+  }
+  CancelSource();
+}
+
+void Prefetcher::Stop() {
+  Cancel();
+  if (!thread_.joinable()) return;
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      if (reading_) ended_.WaitWithTimeout(&mutex_, absl::Milliseconds(20));
+      if (!reading_) break;
+    }
+    // Again: a cancellation that came just before the source began to wait may have been lost on it.
+    CancelSource();
+  }
+  thread_.join();
+}
+
+void Prefetcher::CancelSource() {
+  CallUserCode(
+      [this] {
+        source_->Cancel();
+        return absl::OkStatus();
+      },
+      "BatchSource::Cancel")
+      .IgnoreError();
+}
+
+void Prefetcher::Read() {
+  absl::Status status = CallUserCode(
+      [this] {
+        for (int64_t epoch = 0; epoch < epochs_; ++epoch) {
+          if (absl::Status read = ReadEpoch(epoch); !read.ok()) return read;
+        }
+        return absl::OkStatus();
+      },
+      "reading minibatches ahead");
+  MutexLock lock(&mutex_);
+  if (!status.ok()) end_ = std::move(status);
+  reading_ = false;
+  filled_.SignalAll();
+  ended_.SignalAll();
+}
+
+absl::Status Prefetcher::ReadEpoch(int64_t epoch) {
+  absl::Status rewound =
+      CallUserCode([&] { return source_->Rewind(epoch); }, "BatchSource::Rewind before epoch ", epoch);
+  if (!rewound.ok()) return rewound;
+  for (int64_t read = 0;; ++read) {
+    std::unique_ptr<Batch> batch = TakeFree();
+    if (batch == nullptr) return absl::CancelledError("reading minibatches was cancelled");
+    absl::StatusOr<bool> more = CallUserCode([&] { return source_->Next(batch.get()); },
+                                             "BatchSource::Next for minibatch ", read, " of epoch ", epoch);
+    if (!more.ok()) return more.status();
+    if (*more) {
+      Push(std::move(batch));
+      continue;
+    }
+    if (read == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "epoch ", epoch, " has no minibatch: ",
+          epoch == 0 ? "this worker's share of the data is empty, perhaps because there are more workers than rows; "
+                       "give it data or use fewer workers"
+                     : "the source gave none after Rewind, which must begin the data again"));
+    }
+    MutexLock lock(&mutex_);
+    free_.push_back(std::move(batch));
+    queue_.push_back(nullptr);
+    // At once with the last mark, so that whoever sees that one never cancels a source that is through.
+    if (epoch + 1 == epochs_) reading_ = false;
+    filled_.Signal();
+    return absl::OkStatus();
+  }
+}
+
+std::unique_ptr<Batch> Prefetcher::TakeFree() {
+  MutexLock lock(&mutex_);
+  while (queued_ >= max_prefetch_ && !cancelled_) room_.Wait(&mutex_);
+  if (cancelled_) return nullptr;
+  if (free_.empty()) return std::make_unique<Batch>();
+  std::unique_ptr<Batch> batch = std::move(free_.back());
+  free_.pop_back();
+  return batch;
+}
+
+void Prefetcher::Push(std::unique_ptr<Batch> batch) {
+  MutexLock lock(&mutex_);
+  queue_.push_back(std::move(batch));
+  ++queued_;
+  filled_.Signal();
+}
+
+}  // namespace paramd

@@ -1,0 +1,385 @@
+#include "client/transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+namespace {
+
+constexpr char kExchangeMethod[] = "/paramd.v1.ParameterServer/Exchange";
+constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
+
+absl::Status Cancelled() { return absl::CancelledError("cancelled by this process"); }
+
+// gRPC's clock can't hold absl::InfiniteFuture().
+absl::Time Finite(absl::Time deadline) { return std::min(deadline, absl::Now() + absl::Hours(24 * 365)); }
+
+// The user's memory as slices, and a way to know when the transport has let go of it.
+class LiveMemory {
+ public:
+  LiveMemory() : state_(std::make_shared<State>()) {}
+
+  grpc::Slice Slice(absl::Span<const float> floats) {
+    MutexLock lock(&state_->mutex);
+    ++state_->slices;
+    return grpc::Slice(const_cast<float*>(floats.data()), floats.size() * sizeof(float), &LiveMemory::Drop,
+                       new std::shared_ptr<State>(state_));
+  }
+
+  bool released() const {
+    MutexLock lock(&state_->mutex);
+    return state_->slices == 0;
+  }
+
+  // For memory that a broken connection may still refer to: its end is a matter of milliseconds.
+  void AwaitRelease(absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    MutexLock lock(&state_->mutex);
+    while (state_->slices > 0 && absl::Now() < deadline) {
+      state_->changed.WaitWithTimeout(&state_->mutex, deadline - absl::Now());
+    }
+  }
+
+ private:
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    int slices ABSL_GUARDED_BY(mutex) = 0;
+  };
+
+  static void Drop(void* arg) {
+    const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(arg));
+    MutexLock lock(&(*state)->mutex);
+    --(*state)->slices;
+    (*state)->changed.SignalAll();
+  }
+
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace
+
+bool IsTransient(const absl::Status& status) {
+  // CANCELLED by the server is a stream that ended with its process.
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status);
+}
+
+void Cancellation::Cancel() {
+  MutexLock lock(&mutex_);
+  cancelled_ = true;
+  changed_.SignalAll();
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+void Cancellation::Add(grpc::ClientContext* call) {
+  MutexLock lock(&mutex_);
+  calls_.insert(call);
+  if (cancelled_) call->TryCancel();
+}
+
+void Cancellation::Remove(grpc::ClientContext* call) {
+  MutexLock lock(&mutex_);
+  calls_.erase(call);
+}
+
+bool Cancellation::cancelled() const {
+  MutexLock lock(&mutex_);
+  return cancelled_;
+}
+
+bool Cancellation::WaitFor(absl::Duration duration) {
+  const absl::Time deadline = absl::Now() + duration;
+  MutexLock lock(&mutex_);
+  while (!cancelled_ && absl::Now() < deadline) changed_.WaitWithTimeout(&mutex_, deadline - absl::Now());
+  return cancelled_;
+}
+
+Retry::Retry(absl::Time deadline, absl::Duration patience, Cancellation* cancellation)
+    : deadline_(deadline), patience_(patience), cancellation_(cancellation) {}
+
+void Retry::SignOfLife() {
+  last_life_ = absl::Now();
+  backoff_ = absl::Milliseconds(20);
+}
+
+absl::Time Retry::attempt_deadline() const { return Finite(std::min(deadline_, last_life_ + patience_)); }
+
+absl::Status Retry::Next(const absl::Status& error) {
+  if (cancellation_->cancelled()) return Cancelled();
+  if (!IsTransient(error)) return error;
+  const absl::Time now = absl::Now();
+  if (now >= deadline_) return absl::DeadlineExceededError(error.message());
+  if (now >= last_life_ + patience_) return absl::UnavailableError(error.message());
+  // Full jitter spreads workers that failed together.
+  const absl::Duration wait = std::min(backoff_ * absl::Uniform(random_, 0.5, 1.0), attempt_deadline() - now);
+  backoff_ = std::min(backoff_ * 2, kMaxBackoff);
+  return cancellation_->WaitFor(wait) ? Cancelled() : absl::OkStatus();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Connection
+
+absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(const std::string& server) {
+  const size_t colon = server.rfind(':');
+  const bool good = absl::StartsWith(server, "unix:") ? server.size() > 5
+                                                      : colon != std::string::npos && colon > 0 &&
+                                                            colon + 1 < server.size();
+  if (!good) {
+    return absl::InvalidArgumentError(absl::StrCat("server address '", server, "': use HOST:PORT or unix:PATH"));
+  }
+  return std::shared_ptr<Connection>(new Connection(server));
+}
+
+Connection::Connection(std::string server) : server_(std::move(server)) { Reset(); }
+
+void Connection::Reset() {
+  grpc::ChannelArguments arguments;
+  // A connection of its own for every object: one worker's bytes don't queue behind another's.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // Retries are ours; gRPC's would keep copies of what is sent.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(-1);
+  auto channel = grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(), arguments);
+  MutexLock lock(&mutex_);
+  channel_.swap(channel);
+}
+
+std::shared_ptr<grpc::Channel> Connection::channel() const {
+  MutexLock lock(&mutex_);
+  return channel_;
+}
+
+absl::Status Connection::Explain(const absl::Status& status) const {
+  if (absl::IsUnavailable(status) && !absl::StrContains(status.message(), "shutting down")) {
+    return absl::UnavailableError(absl::StrCat("can't reach paramd at ", server_, " (", status.message(),
+                                               "); is the daemon running, and is the address right?"));
+  }
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(absl::StrCat("paramd at ", server_, " did not answer in time (",
+                                                    status.message(), "); is it overloaded, stopped, or behind a "
+                                                    "broken link?"));
+  }
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// ExchangeStream
+
+namespace {
+
+// Tags of the stream's operations.
+enum Operation : intptr_t { kStart = 1, kWrite, kRead, kFinish };
+void* Tag(Operation operation) { return reinterpret_cast<void*>(operation); }
+
+absl::Status CopyChunk(const DecodedExchange& message, absl::Span<float> center, size_t* received) {
+  size_t bytes = 0;
+  for (const std::string_view piece : message.data) bytes += piece.size();
+  if (message.offset != *received || bytes % sizeof(float) != 0 || bytes / sizeof(float) > center.size() - *received) {
+    return absl::InternalError(absl::StrCat("the server sent a chunk of ", bytes, " bytes at float ", message.offset,
+                                            " of a center of ", center.size(), " floats, where float ", *received,
+                                            " was due"));
+  }
+  char* to = reinterpret_cast<char*>(center.data() + *received);
+  for (const std::string_view piece : message.data) {
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
+  *received += bytes / sizeof(float);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ExchangeStream::Start(absl::Time deadline) {
+  if (stream_ != nullptr) return absl::OkStatus();
+  context_ = std::make_unique<grpc::ClientContext>();
+  queue_ = std::make_unique<grpc::CompletionQueue>();
+  grpc::GenericStub stub(connection_->channel());
+  stream_ = stub.PrepareCall(context_.get(), kExchangeMethod, queue_.get());
+  cancellation_->Add(context_.get());
+  stream_->StartCall(Tag(kStart));
+  auto started = Step(deadline);
+  return started.ok() && !*started ? absl::UnavailableError("the stream could not be opened") : started.status();
+}
+
+absl::StatusOr<bool> ExchangeStream::Step(absl::Time deadline) {
+  void* tag = nullptr;
+  bool ok = false;
+  const auto next = queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
+  if (next != grpc::CompletionQueue::GOT_EVENT) return absl::DeadlineExceededError("no answer in time");
+  if (tag == Tag(kWrite)) writing_ = false;
+  if (tag == Tag(kRead)) {
+    reading_ = false;
+    arrived_ = ok;
+  }
+  return ok;
+}
+
+void ExchangeStream::Write(const grpc::ByteBuffer& message) {
+  writing_ = true;
+  stream_->Write(message, Tag(kWrite));
+}
+
+void ExchangeStream::Read() {
+  reading_ = true;
+  stream_->Read(&in_, Tag(kRead));
+}
+
+absl::Status ExchangeStream::Close() {
+  if (stream_ == nullptr) return absl::OkStatus();
+  grpc::Status status;
+  context_->TryCancel();
+  stream_->Finish(&status, Tag(kFinish));
+  queue_->Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) {
+  }
+  cancellation_->Remove(context_.get());
+  stream_.reset();
+  queue_.reset();
+  context_.reset();
+  writing_ = reading_ = arrived_ = false;
+  return FromGrpcStatus(status);
+}
+
+absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
+                                                    absl::Span<float> center, Retry* retry) {
+  LiveMemory memory;
+  bool header_sent = false;
+  size_t sent = 0;
+  v1::ReplyHeader reply;
+  bool replied = false;
+  size_t received = 0;
+
+  const auto send_next = [&] {
+    // The header of a large commit goes alone: the server reads on when it has room.
+    const bool header_alone = !header_sent && commit.size() > kChunkFloats;
+    if (commit.empty() || header_alone) {
+      Write(EncodeExchange(&header, 0, nullptr));
+    } else {
+      const size_t n = std::min(kChunkFloats, commit.size() - sent);
+      const grpc::Slice slice = memory.Slice(commit.subspan(sent, n));
+      Write(EncodeExchange(header_sent ? nullptr : &header, sent, &slice));
+      sent += n;
+    }
+    header_sent = true;
+  };
+  const auto take_message = [&]() -> absl::Status {
+    arrived_ = false;
+    DecodedExchange message;
+    if (auto status = DecodeExchange(&in_, &reply, &message); !status.ok()) return status;
+    in_.Clear();
+    if (message.has_header) {
+      replied = true;
+      if (reply.pull_floats() != 0 && reply.pull_floats() != center.size()) {
+        return absl::InternalError(absl::StrCat("the server sends a center of ", reply.pull_floats(),
+                                                " floats where ", center.size(), " were expected"));
+      }
+    }
+    return message.has_chunk ? CopyChunk(message, center, &received) : absl::OkStatus();
+  };
+  const auto run = [&]() -> absl::Status {
+    if (auto status = Start(retry->attempt_deadline()); !status.ok()) return status;
+    while (true) {
+      const bool sending = !replied && (!header_sent || sent < commit.size());
+      if (sending && !writing_) send_next();
+      const bool complete = replied && received == reply.pull_floats();
+      // The caller's memory is free when nothing is being written and the transport has dropped its slices.
+      if (complete && !writing_ && memory.released()) return absl::OkStatus();
+      if (!complete && !reading_) Read();
+      // Slices are dropped without an event: look again soon.
+      const bool dropping = complete && !writing_;
+      auto ok = Step(dropping ? absl::Now() + absl::Milliseconds(1) : retry->attempt_deadline());
+      if (!ok.ok()) {
+        if (absl::Now() < retry->attempt_deadline()) continue;
+        return ok.status();
+      }
+      if (!*ok) return absl::UnavailableError("the exchange stream broke");
+      retry->SignOfLife();
+      if (arrived_) {
+        if (auto status = take_message(); !status.ok()) return status;
+      }
+    }
+  };
+
+  absl::Status status = run();
+  if (status.ok()) return reply;
+  const absl::Status why = Close();
+  // The transport knows best why its stream broke.
+  if (absl::IsUnavailable(status) && !why.ok()) status = why;
+  if (!memory.released()) {
+    connection_->Reset();
+    memory.AwaitRelease(absl::Seconds(10));
+  }
+  return status;
+}
+
+void ExchangeStream::Acknowledge(const v1::ExchangeHeader& header) {
+  if (stream_ != nullptr && !writing_) Write(EncodeExchange(&header, 0, nullptr));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// ExchangeClient
+
+ExchangeClient::ExchangeClient(std::shared_ptr<Connection> connection, absl::Duration rpc_timeout,
+                               Cancellation* cancellation, std::function<void(absl::string_view)> on_event)
+    : connection_(std::move(connection)),
+      rpc_timeout_(rpc_timeout),
+      cancellation_(cancellation),
+      on_event_(std::move(on_event)),
+      stream_(connection_, cancellation) {}
+
+absl::StatusOr<v1::ReplyHeader> ExchangeClient::Exchange(v1::ExchangeHeader header, absl::Span<const float> commit,
+                                                         absl::Span<float> center, absl::Duration timeout) {
+  Retry retry(absl::Now() + timeout, rpc_timeout_, cancellation_);
+  header.set_commit_floats(commit.size());
+  while (true) {
+    if (cancellation_->cancelled()) return Cancelled();
+    // Half the patience: the server's "still waiting" comes before the client calls it silent.
+    const absl::Duration wait = std::min(retry.deadline() - absl::Now(), rpc_timeout_ / 2);
+    header.set_wait_ms(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Milliseconds(wait))));
+    auto reply = stream_.Run(header, commit, center, &retry);
+    absl::Status error;
+    if (!reply.ok()) {
+      error = connection_->Explain(reply.status());
+      if (on_event_ != nullptr && IsTransient(error)) on_event_(absl::StrCat("exchange: ", error.message()));
+    } else {
+      retry.SignOfLife();
+      if (reply->code() == 0) {
+        if (reply->acknowledge()) {
+          v1::ExchangeHeader acknowledge;
+          acknowledge.set_model(header.model());
+          acknowledge.set_worker(header.worker());
+          acknowledge.set_incarnation(header.incarnation());
+          acknowledge.set_acknowledge(header.sequence());
+          stream_.Acknowledge(acknowledge);
+        }
+        return reply;
+      }
+      error = FromWireStatus(reply->code(), reply->message());
+      if (absl::IsDeadlineExceeded(error) && absl::Now() < retry.deadline()) {
+        // Others are being waited for. If the commit has been applied, only its answer is still to come.
+        if (reply->committed()) {
+          header.set_commit_floats(0);
+          commit = {};
+        }
+        continue;
+      }
+    }
+    if (auto next = retry.Next(error); !next.ok()) return next;
+  }
+}
+
+}  // namespace paramd

@@ -1,0 +1,108 @@
+// Start here: a Worker is one participant of a model.
+//
+//   auto worker = paramd::Worker::Join({.server = "127.0.0.1:5000", .model = "mnist", .worker = "worker-0"});
+//   if (!worker.ok()) return worker.status();
+//   std::vector<float> center((*worker)->model().parameters());
+//   auto pulled = (*worker)->Pull(absl::MakeSpan(center), absl::Seconds(60));
+//   ... train, compute an update ...
+//   auto exchanged = (*worker)->Exchange(update, absl::MakeSpan(center), absl::Seconds(60));
+//   (*worker)->Leave().IgnoreError();
+//
+// or leave all that to RunWorker (below), which drives the training loop of train.h.
+//
+// The library never exits, aborts or throws across this interface, and does not log: give it `on_event`.
+#ifndef PARAMD_CLIENT_WORKER_H_
+#define PARAMD_CLIENT_WORKER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/exchanger.h"
+#include "client/train.h"
+#include "proto/paramd.pb.h"
+
+namespace paramd {
+
+struct WorkerOptions {
+  std::string server;          // HOST:PORT or unix:PATH
+  std::string model;           // must exist, unless `create` is given
+  std::string worker;          // unique in the model
+  uint64_t incarnation = 0;    // of this name; 0: the server assigns the next one. A lower one than the last is refused
+  // Creates the model first if it isn't there; `name` may be left empty. An identical one that exists is fine, a
+  // different one is ALREADY_EXISTS.
+  std::shared_ptr<const v1::ModelSpec> create;
+  // How long Join may take, waiting for the server to come up included.
+  absl::Duration join_timeout = absl::Minutes(1);
+  // How long the server may be out of reach, or silent in a call, before the call gives up with UNAVAILABLE. Waiting
+  // for other workers does not count: the server gives a sign of life meanwhile.
+  absl::Duration rpc_timeout = absl::Minutes(1);
+  // Told of reconnects, retries and failed heartbeats, from any thread, never under a lock.
+  std::function<void(absl::string_view)> on_event;
+};
+
+// Thread-safe, but for one exchange at a time: Pull, Commit, Exchange and Initialize exclude each other, a second caller
+// waits for the first within its own timeout.
+class Worker : public Exchanger {
+ public:
+  // Errors:
+  //   INVALID_ARGUMENT   an option is empty or malformed, or the server refuses the spec
+  //   NOT_FOUND          no such model, and no spec to create it
+  //   ALREADY_EXISTS     the model exists with another spec
+  //   ABORTED            a newer incarnation of this worker has joined
+  //   DEADLINE_EXCEEDED  the server did not come up within join_timeout
+  static absl::StatusOr<std::unique_ptr<Worker>> Join(WorkerOptions options);
+
+  // Leaves if nobody did; never blocks longer than a second.
+  ~Worker() override;
+
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // As the server described it at the join. For an ensemble it is this worker's own member, NAME/i.
+  const v1::ModelInfo& model() const;
+  uint64_t incarnation() const;
+
+  // Makes `center` the model's center, unless it has one: ALREADY_EXISTS then if it differs, OK if it is the same or if
+  // the center has already moved on from it.
+  absl::Status Initialize(absl::Span<const float> center, absl::Duration timeout);
+
+  absl::StatusOr<Exchanged> Pull(absl::Span<float> center, absl::Duration timeout) override;
+  absl::StatusOr<Exchanged> Commit(absl::Span<const float> update, absl::Duration timeout) override;
+  absl::StatusOr<Exchanged> Exchange(absl::Span<const float> update, absl::Span<float> center,
+                                     absl::Duration timeout) override;
+  void Cancel() override;
+
+  // Adds to this worker's history on the server. Records queue here and travel with the heartbeats, at the latest with
+  // Leave; the oldest are dropped if the server is away for long.
+  void Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
+
+  // Tells the server that this worker is done, so that nobody waits for it. `error`: why it failed, if it did. Later
+  // calls return FAILED_PRECONDITION. Idempotent.
+  absl::Status Leave(absl::string_view error = "");
+
+ private:
+  class Impl;
+  explicit Worker(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Everything a worker process does: joins, initializes the center with the model's own parameters if it is the first,
+// trains with the model's algorithm, reports history, and leaves, with the error if there was one. The algorithm named
+// by the server must be linked in or loaded as a plugin. Errors: those of Join and TrainLoop::Run.
+// `on_joined`, if given, receives the worker and its loop before training starts, for Cancel, and two null pointers when
+// they are about to go.
+absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, const TrainOptions& train_options,
+                                       Trainable* model, BatchSource* source,
+                                       const std::function<void(Worker*, TrainLoop*)>& on_joined = nullptr);
+
+}  // namespace paramd
+
+#endif  // PARAMD_CLIENT_WORKER_H_
