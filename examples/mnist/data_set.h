@@ -1,0 +1,19 @@
+// Labelled rows of bytes in memory.
+#ifndef PARAMD_EXAMPLES_MNIST_DATA_SET_H_
+#define PARAMD_EXAMPLES_MNIST_DATA_SET_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace paramd {
+
+struct DataSet {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<uint8_t> features;  // [rows, columns], row-major; 0 to 255 stand for 0.0 to 1.0
+  std::vector<uint8_t> labels;    // [rows]
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_EXAMPLES_MNIST_DATA_SET_H_

@@ -1,0 +1,106 @@
+// A multilayer perceptron for classification, ready to train: fully connected layers, ReLU between them, softmax
+// cross-entropy at the end.
+#ifndef PARAMD_EXAMPLES_MNIST_MLP_H_
+#define PARAMD_EXAMPLES_MNIST_MLP_H_
+
+#include <Eigen/Core>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/trainable.h"
+#include "examples/mnist/optimizer.h"
+
+namespace paramd {
+
+struct MlpOptions {
+  std::vector<int64_t> layers;  // units, from input to output: {784, 128, 10}
+  uint64_t seed = 1;            // of the initial parameters
+  OptimizerOptions optimizer;
+};
+
+// "784,128,10" → {784, 128, 10}. INVALID_ARGUMENT unless it is a list of positive integers.
+absl::StatusOr<std::vector<int64_t>> ParseLayers(std::string_view text);
+
+// Where layer i of n keeps its kernel [inputs, outputs] and its bias [outputs], as a model's spec lists them:
+// dense0/kernel, dense0/bias, dense1/kernel, ...
+struct MlpTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+struct Evaluation {
+  int64_t rows = 0;
+  double loss = 0;      // mean cross-entropy, in nats
+  double accuracy = 0;  // in [0, 1]
+};
+
+// A batch has rows × layers.front() features, and one label a row: the class, an integer in [0, layers.back()).
+// Computes on the calling thread alone and, after the first batch of the largest size, in the same memory.
+// Thread-compatible.
+class Mlp : public Trainable {
+ public:
+  // He et al. initialisation (arXiv 1502.01852): kernels from N(0, 2/inputs), biases 0. Equal seeds give equal
+  // parameters. INVALID_ARGUMENT if there are fewer than two layers, one without units, more than 2^40 parameters, or
+  // if the optimizer's options make no sense.
+  static absl::StatusOr<std::unique_ptr<Mlp>> Create(const MlpOptions& options);
+
+  absl::Span<float> parameters() override { return absl::MakeSpan(parameters_); }
+  std::vector<MlpTensor> tensors() const;
+
+  // Loss, then accuracy, both before the step. INVALID_ARGUMENT for a batch of another shape, or with a label that is
+  // no class.
+  absl::StatusOr<std::vector<double>> TrainOnBatch(const Batch& batch) override;
+  std::vector<std::string> metric_names() const override { return {"accuracy"}; }
+
+  double learning_rate() const override { return optimizer_->learning_rate(); }
+  void set_learning_rate(double learning_rate) override { optimizer_->set_learning_rate(learning_rate); }
+
+  // The gradient of the batch's mean loss, parameters().size() floats in their order. Errors as TrainOnBatch.
+  absl::StatusOr<Evaluation> ComputeGradient(const Batch& batch, absl::Span<float> gradient);
+
+  // Loss and accuracy over epoch 0 of `source`. Errors: as TrainOnBatch, those of `source`, and INVALID_ARGUMENT if it
+  // has no rows.
+  absl::StatusOr<Evaluation> Evaluate(BatchSource* source) { return EvaluateEnsemble({this}, source); }
+
+  // The same of the members' mean softmax; a probability below FLT_MIN counts as FLT_MIN. INVALID_ARGUMENT also if
+  // there is no member, or if members differ in classes.
+  static absl::StatusOr<Evaluation> EvaluateEnsemble(const std::vector<Mlp*>& members, BatchSource* source);
+
+ private:
+  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using MatrixView = Eigen::Map<Matrix>;
+  using ConstMatrixView = Eigen::Map<const Matrix>;
+
+  struct Layer {
+    int64_t inputs = 0;
+    int64_t outputs = 0;
+    int64_t kernel_offset = 0;  // into parameters_
+    int64_t bias_offset = 0;
+    Matrix activations;  // [rows seen at most, outputs]; of the last layer: logits, then softmax
+    Matrix deltas;       // gradient of the loss by the layer's pre-activations
+  };
+
+  Mlp(const std::vector<int64_t>& layers, uint64_t seed);
+
+  int64_t classes() const { return layers_.back().outputs; }
+  absl::Status Check(const Batch& batch) const;
+  void Reserve(int64_t rows);
+  // Fills the activations of all layers, the last with softmax, and returns the batch's mean loss and accuracy.
+  Evaluation Forward(const Batch& batch);
+  void Backward(const Batch& batch, absl::Span<float> gradient);
+
+  std::vector<float> parameters_;
+  std::vector<float> gradient_;
+  std::vector<Layer> layers_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_EXAMPLES_MNIST_MLP_H_
