@@ -83,7 +83,7 @@ TEST_CASE("help lists the flags of the named files alone") {
   const char* const arguments[] = {"program", "--count=1", "--help"};
   CHECK(WantsHelp(3, arguments));
   CHECK_FALSE(WantsHelp(2, arguments));
-  const std::string help = FlagsHelp("tests/examples/");
+  const std::string help = FlagsHelp("tests/flags/");
   CHECK_THAT(help, Catch::Contains("--count") && Catch::Contains("how many") && Catch::Contains("default: '4'"));
   CHECK(help.find("--count") < help.find("--item"));
   CHECK(FlagsHelp("nowhere/").empty());
