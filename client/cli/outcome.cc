@@ -1,0 +1,20 @@
+#include "client/cli/outcome.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace paramd::cli {
+
+Outcome OutcomeOf(const v1::ModelInfo& model) {
+  Outcome outcome;
+  outcome.joined = model.workers_size();
+  for (const v1::WorkerInfo& worker : model.workers()) {
+    if (worker.state() == v1::WorkerInfo::LIVE) outcome.live.push_back(worker.worker());
+    if (worker.state() == v1::WorkerInfo::EXPIRED) outcome.failures.push_back(worker.worker() + " expired");
+    if (worker.state() == v1::WorkerInfo::FAILED) {
+      outcome.failures.push_back(absl::StrCat(worker.worker(), " failed: ", worker.message()));
+    }
+  }
+  return outcome;
+}
+
+}  // namespace paramd::cli

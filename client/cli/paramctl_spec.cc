@@ -1,0 +1,106 @@
+#include <utility>
+#include <vector>
+
+#include "client/cli/verbs.h"
+
+namespace paramd::cli {
+namespace {
+
+// Every verb with what it does.
+const std::vector<std::pair<VerbSpec, Verb>>& Table() {
+  using enum FlagSpec::Kind;
+  static const auto& table = *new std::vector<std::pair<VerbSpec, Verb>>{
+      {{.name = "create",
+        .operands = {"NAME"},
+        .summary = "create a model, and initialize its center from a file if one is given",
+        .flags =
+            {{"algorithm", "ALGORITHM", kRequired, "how commits become the new center; `paramctl algorithms` lists"},
+             {"tensor", "NAME:ROWSxCOLS", kRepeated, "a tensor: w:784x128, a vector b:128, a scalar s:"},
+             {"set", "KEY=VALUE", kRepeated, "a hyperparameter that differs from its default"},
+             {"consistency", "async|bounded:S|sync", kValue, "how far workers may run apart; default: the algorithm's"},
+             {"from", "FILE", kValue, "safetensors file of the first center; its tensors unless --tensor gives them"}},
+        .example = "paramctl create mnist --algorithm=adag --tensor=w:784x10 --tensor=b:10 --set learning_rate=0.5"},
+       Create},
+      {{.name = "list", .operands = {}, .summary = "list all models", .flags = {}, .example = "paramctl list"}, List},
+      {{.name = "show",
+        .operands = {"NAME"},
+        .summary = "show a model: hyperparameters, tensors, workers",
+        .flags = {},
+        .example = "paramctl show mnist --json"},
+       Show},
+      {{.name = "delete",
+        .operands = {"NAME"},
+        .summary = "delete a model and its center",
+        .flags = {},
+        .example = "paramctl delete mnist"},
+       Delete},
+      {{.name = "pull",
+        .operands = {"NAME", "FILE"},
+        .summary = "write a model's center to a safetensors file",
+        .flags = {},
+        .example = "paramctl pull mnist center.safetensors"},
+       Pull},
+      {{.name = "commit",
+        .operands = {"NAME", "FILE"},
+        .summary = "join, pull, commit the tensors of a safetensors file once, and leave",
+        .flags = {{"worker", "WORKER", kRequired, "the worker to join as"}},
+        .example = "paramctl commit mnist delta.safetensors --worker=by-hand"},
+       Commit},
+      {{.name = "history",
+        .operands = {"NAME"},
+        .summary = "show what the workers reported of their training",
+        .flags = {{"worker", "WORKER", kValue, "of this worker only"},
+                  {"averaged", "", kSwitch, "the mean over the workers, step by step"},
+                  {"format", "table|csv|json", kValue, "default: table; --json is --format=json"},
+                  {"last", "RECORDS", kValue, "of each worker, 0: all; default: 20 in a table, else all"}},
+        .example = "paramctl history mnist --averaged --format=csv > history.csv"},
+       ShowHistory},
+      {{.name = "status",
+        .operands = {},
+        .summary = "show the server, its models and workers",
+        .flags = {{"watch", "SECONDS", kOptionalValue, "again and again until interrupted; default: every 2 seconds"}},
+        .example = "paramctl status --watch=5"},
+       ShowStatus},
+      {{.name = "wait",
+        .operands = {"NAME"},
+        .summary = "wait until the model's workers are done; exit code 1 if one expired or failed",
+        .flags = {{"workers", "COUNT", kValue, "wait for at least so many to join; default: 1"}},
+        .example = "paramctl wait mnist --workers=4 --timeout=600"},
+       Wait},
+      {{.name = "algorithms",
+        .operands = {},
+        .summary = "list the server's algorithms and their hyperparameters",
+        .flags = {},
+        .example = "paramctl algorithms"},
+       ListAlgorithms},
+  };
+  return table;
+}
+
+}  // namespace
+
+const CommandSpec& ParamctlSpec() {
+  using enum FlagSpec::Kind;
+  static const auto& spec = *[] {
+    auto* const command = new CommandSpec{
+        .program = "paramctl",
+        .summary = "paramctl: looks after the models of a parameter server.",
+        .flags = {
+            {"server", "HOST:PORT", kValue, "or unix:PATH; default: $PARAMD_SERVER, else 127.0.0.1:5000"},
+            {"timeout", "SECONDS", kValue, "longest for one call, default 30; for `wait` in all, default: no end"},
+            {"json", "", kSwitch, "print JSON, for programs"},
+            {"version", "", kSwitch, "print the version and exit"}}};
+    for (const auto& [verb, function] : Table()) command->verbs.push_back(verb);
+    return command;
+  }();
+  return spec;
+}
+
+Verb FindVerb(const VerbSpec& spec) {
+  for (const auto& [verb, function] : Table()) {
+    if (verb.name == spec.name) return function;
+  }
+  return nullptr;
+}
+
+}  // namespace paramd::cli

@@ -1,0 +1,274 @@
+#include "client/cli/verbs.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "client/cli/center_file.h"
+#include "client/cli/json_view.h"
+#include "client/cli/model_spec.h"
+#include "client/cli/outcome.h"
+#include "client/cli/safetensors.h"
+#include "client/cli/table.h"
+#include "client/cli/text_view.h"
+#include "client/worker.h"
+
+namespace paramd::cli {
+namespace {
+
+constexpr double kDefaultTimeoutSeconds = 30;
+constexpr double kDefaultWatchSeconds = 2;
+constexpr int64_t kDefaultTableRecords = 20;
+constexpr absl::Duration kWaitInterval = absl::Milliseconds(200);
+
+// As a table or as JSON.
+void Print(const Arguments& arguments, const std::string& text, const OrderedJson& json, std::ostream& out) {
+  out << (arguments.Has("json") ? JsonText(json) : text);
+}
+
+absl::Status Annotate(const absl::Status& status, const std::string& before) {
+  return absl::Status(status.code(), absl::StrCat(before, std::string(status.message())));
+}
+
+absl::StatusOr<v1::ModelSpec> SpecOf(const Arguments& arguments) {
+  v1::ModelSpec spec;
+  spec.set_name(arguments.operands()[0]);
+  spec.set_algorithm(arguments.Value("algorithm"));
+  spec.set_consistency(arguments.Value("consistency"));
+  for (const std::string& text : arguments.Values("tensor")) {
+    auto tensor = ParseTensor(text);
+    if (!tensor.ok()) return tensor.status();
+    *spec.add_tensors() = *std::move(tensor);
+  }
+  std::set<std::string> names;
+  for (const std::string& text : arguments.Values("set")) {
+    auto hyperparameter = ParseHyperparameter(text);
+    if (!hyperparameter.ok()) return hyperparameter.status();
+    if (!names.insert(hyperparameter->name()).second) {
+      return UsageError(absl::StrCat("--set gives ", hyperparameter->name(), " twice"));
+    }
+    *spec.add_hyperparameters() = *std::move(hyperparameter);
+  }
+  return spec;
+}
+
+}  // namespace
+
+std::string ServerAddress(const Arguments& arguments) {
+  const char* const environment = std::getenv("PARAMD_SERVER");
+  return arguments.Value("server", environment == nullptr || *environment == '\0' ? "127.0.0.1:5000" : environment);
+}
+
+absl::StatusOr<absl::Duration> CallTimeout(const Arguments& arguments) {
+  const auto seconds = arguments.Number("timeout", kDefaultTimeoutSeconds, 0.001);
+  if (!seconds.ok()) return seconds.status();
+  return absl::Seconds(*seconds);
+}
+
+absl::Status Create(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  auto spec = SpecOf(arguments);
+  if (!spec.ok()) return spec.status();
+  const std::string path = arguments.Value("from");
+  if (path.empty() && spec->tensors().empty()) {
+    return UsageError("create needs tensors: --tensor=NAME:ROWSxCOLS for each, or --from=FILE");
+  }
+
+  absl::StatusOr<std::vector<float>> center = std::vector<float>();
+  if (!path.empty()) {
+    const auto file = SafetensorsFile::Open(path);
+    if (!file.ok()) return file.status();
+    if (spec->tensors().empty()) {
+      auto tensors = TensorsOf(*file);
+      if (!tensors.ok()) return tensors.status();
+      *spec->mutable_tensors() = *std::move(tensors);
+    }
+    center = ReadCenter(*file, spec->tensors());
+    if (!center.ok()) return center.status();
+  }
+
+  auto model = admin.CreateModel(*spec);
+  if (!model.ok()) return model.status();
+  if (!path.empty()) {
+    if (const auto status = admin.Initialize(spec->name(), *center); !status.ok()) {
+      return Annotate(status,
+                      absl::StrCat("model '", spec->name(), "' is there, but ", path, " did not become its center: "));
+    }
+    model = admin.GetModel(spec->name());
+    if (!model.ok()) return model.status();
+  }
+  Print(arguments,
+        absl::StrCat("created ", model->spec().name(), ": ", model->spec().algorithm(), ", ",
+                     model->spec().consistency(), ", ", CountText(model->parameters()), " parameters",
+                     path.empty() ? "" : ", initialized from " + path, "\n"),
+        ModelJson(*model), out);
+  return absl::OkStatus();
+}
+
+absl::Status List(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const auto reply = admin.ListModels();
+  if (!reply.ok()) return reply.status();
+  Print(arguments, ModelsText(reply->models()), ModelsJson(reply->models()), out);
+  return absl::OkStatus();
+}
+
+absl::Status Show(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const auto model = admin.GetModel(arguments.operands()[0]);
+  if (!model.ok()) return model.status();
+  Print(arguments, ModelText(*model), ModelJson(*model), out);
+  return absl::OkStatus();
+}
+
+absl::Status Delete(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const std::string& name = arguments.operands()[0];
+  if (const auto status = admin.DeleteModel(name); !status.ok()) return status;
+  Print(arguments, absl::StrCat("deleted ", name, "\n"), {{"deleted", name}}, out);
+  return absl::OkStatus();
+}
+
+absl::Status Pull(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const std::string& name = arguments.operands()[0];
+  const std::string& path = arguments.operands()[1];
+  const auto model = admin.GetModel(name);
+  if (!model.ok()) return model.status();
+  std::vector<float> center(model->parameters());
+  const auto pulled = admin.Pull(name, absl::MakeSpan(center));
+  if (!pulled.ok()) return pulled.status();
+  if (const auto status = WriteCenter(path, model->spec(), pulled->version, center); !status.ok()) return status;
+  Print(arguments,
+        absl::StrCat("pulled version ", CountText(static_cast<uint64_t>(pulled->version)), " of ", name, " (",
+                     BytesText(center.size() * sizeof(float)), ") to ", path, "\n"),
+        {{"model", name}, {"version", pulled->version}, {"parameters", center.size()}, {"file", path}}, out);
+  return absl::OkStatus();
+}
+
+absl::Status Commit(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const std::string& name = arguments.operands()[0];
+  const std::string& path = arguments.operands()[1];
+  const auto timeout = CallTimeout(arguments);
+  if (!timeout.ok()) return timeout.status();
+  const auto file = SafetensorsFile::Open(path);
+  if (!file.ok()) return file.status();
+  const auto model = admin.GetModel(name);
+  if (!model.ok()) return model.status();
+  const auto update = ReadCenter(*file, model->spec().tensors());
+  if (!update.ok()) return update.status();
+
+  auto worker = Worker::Join({.server = ServerAddress(arguments),
+                              .model = name,
+                              .worker = arguments.Value("worker"),
+                              .join_timeout = *timeout,
+                              .rpc_timeout = *timeout});
+  if (!worker.ok()) return worker.status();
+  // Some algorithms merge a commit only with the center that it was made from.
+  std::vector<float> center(update->size());
+  absl::StatusOr<Exchanged> committed = (*worker)->Pull(absl::MakeSpan(center), *timeout);
+  if (committed.ok()) committed = (*worker)->Commit(*update, *timeout);
+  const auto left = (*worker)->Leave(committed.ok() ? "" : std::string(committed.status().message()));
+  if (!committed.ok()) return committed.status();
+  if (!left.ok()) return Annotate(left, "committed, but could not leave: ");
+  const uint64_t incarnation = (*worker)->incarnation();
+  Print(arguments,
+        absl::StrCat("committed ", path, " to ", name, " as ", arguments.Value("worker"), " (incarnation ", incarnation,
+                     "): version ", CountText(static_cast<uint64_t>(committed->version)), ", staleness ",
+                     committed->staleness, "\n"),
+        {{"model", name},
+         {"worker", arguments.Value("worker")},
+         {"incarnation", incarnation},
+         {"version", committed->version},
+         {"staleness", committed->staleness}},
+        out);
+  return absl::OkStatus();
+}
+
+absl::Status ShowHistory(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const std::string format = arguments.Value("format", arguments.Has("json") ? "json" : "table");
+  if (format != "table" && format != "csv" && format != "json") {
+    return UsageError(absl::StrCat("--format=", format, ": not one of table, csv, json"));
+  }
+  if (arguments.Has("json") && format != "json") return UsageError("--json and --format=" + format + " contradict");
+  const auto last = arguments.Integer("last", format == "table" ? kDefaultTableRecords : 0, 0);
+  if (!last.ok()) return last.status();
+
+  v1::GetHistoryRequest request;
+  request.set_model(arguments.operands()[0]);
+  request.set_worker(arguments.Value("worker"));
+  request.set_averaged(arguments.Has("averaged"));
+  const auto history = admin.GetHistory(request);
+  if (!history.ok()) return history.status();
+  if (format == "csv") {
+    out << HistoryCsv(*history, *last);
+  } else if (format == "json") {
+    out << JsonText(HistoryJson(request.model(), *history, *last));
+  } else {
+    out << HistoryText(*history, *last);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShowStatus(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const bool watch = arguments.Has("watch");
+  const auto interval = arguments.Number("watch", kDefaultWatchSeconds, 0.1);
+  if (!interval.ok()) return interval.status();
+  const bool clear = watch && !arguments.Has("json") && ::isatty(STDOUT_FILENO) != 0;
+  do {
+    const auto status = admin.GetStatus();
+    if (!status.ok()) return status.status();
+    if (arguments.Has("json")) {
+      out << JsonText(StatusJson(*status), /*one_line=*/watch);
+    } else {
+      out << (clear ? "\x1b[H\x1b[2J" : "") << StatusText(*status) << (watch && !clear ? "\n" : "");
+    }
+    out.flush();
+    if (watch) absl::SleepFor(absl::Seconds(*interval));
+  } while (watch && out.good());
+  return absl::OkStatus();
+}
+
+absl::Status Wait(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const std::string& name = arguments.operands()[0];
+  const auto workers = arguments.Integer("workers", 1, 1);
+  if (!workers.ok()) return workers.status();
+  const auto timeout = CallTimeout(arguments);
+  if (!timeout.ok()) return timeout.status();
+  const absl::Time deadline = arguments.Has("timeout") ? absl::Now() + *timeout : absl::InfiniteFuture();
+
+  while (true) {
+    const auto model = admin.GetModel(name);
+    if (!model.ok()) return model.status();
+    const Outcome outcome = OutcomeOf(*model);
+    if (outcome.joined >= *workers && outcome.live.empty()) {
+      if (!outcome.failures.empty()) {
+        return absl::AbortedError(absl::StrCat(outcome.failures.size(), " of ", outcome.joined, " workers of '", name,
+                                               "' did not finish: ", absl::StrJoin(outcome.failures, "; ")));
+      }
+      Print(arguments,
+            absl::StrCat("all ", outcome.joined, " workers of ", name, " are done; version ",
+                         CountText(static_cast<uint64_t>(model->version())), "\n"),
+            {{"model", name}, {"workers", outcome.joined}, {"version", model->version()}}, out);
+      return absl::OkStatus();
+    }
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "the workers of '", name, "' were not done after ", DurationText(absl::ToDoubleSeconds(*timeout)), ": ",
+          outcome.joined, " joined (awaited: at least ", *workers, ")",
+          outcome.live.empty() ? "" : ", still live: " + absl::StrJoin(outcome.live, ", ")));
+    }
+    absl::SleepFor(std::min(kWaitInterval, deadline - absl::Now()));
+  }
+}
+
+absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, std::ostream& out) {
+  const auto reply = admin.ListAlgorithms();
+  if (!reply.ok()) return reply.status();
+  Print(arguments, AlgorithmsText(*reply), AlgorithmsJson(*reply), out);
+  return absl::OkStatus();
+}
+
+}  // namespace paramd::cli

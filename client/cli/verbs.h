@@ -1,0 +1,46 @@
+// What paramctl can do.
+#ifndef PARAMD_CLIENT_CLI_VERBS_H_
+#define PARAMD_CLIENT_CLI_VERBS_H_
+
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/admin.h"
+#include "client/cli/arguments.h"
+#include "proto/paramd.pb.h"
+
+namespace paramd::cli {
+
+// Does one thing and writes what came of it to `out`. Errors: those of Admin and of files; usage errors (see
+// arguments.h) for values of flags that make no sense.
+using Verb = absl::Status (*)(Admin& admin, const Arguments& arguments, std::ostream& out);
+
+absl::Status Create(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status List(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status Show(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status Delete(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status Pull(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status Commit(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status ShowHistory(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status ShowStatus(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status Wait(Admin& admin, const Arguments& arguments, std::ostream& out);
+absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, std::ostream& out);
+
+// The verbs' and the program's flags.
+const CommandSpec& ParamctlSpec();
+
+// The verb of a spec of ParamctlSpec().
+Verb FindVerb(const VerbSpec& spec);
+
+// --server, else PARAMD_SERVER, else 127.0.0.1:5000.
+std::string ServerAddress(const Arguments& arguments);
+
+// --timeout. Usage error if it is no number of seconds.
+absl::StatusOr<absl::Duration> CallTimeout(const Arguments& arguments);
+
+}  // namespace paramd::cli
+
+#endif  // PARAMD_CLIENT_CLI_VERBS_H_

@@ -1,0 +1,310 @@
+// The whole of paramctl against a real server.
+#include "client/cli/paramctl.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/time/time.h"
+#include "client/cli/safetensors.h"
+#include "client/cli/verbs.h"
+#include "client/worker.h"
+#include "server/server.h"
+
+namespace paramd::cli {
+namespace {
+
+struct Result {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+// A server, a folder for files, and paramctl to run against them.
+class House {
+ public:
+  House() {
+    auto started = Server::Start({.listen = "127.0.0.1:0"});
+    REQUIRE(started.ok());
+    server_ = *std::move(started);
+    std::string path = (std::filesystem::temp_directory_path() / "paramctl_test.XXXXXX").string();
+    REQUIRE(::mkdtemp(path.data()) != nullptr);
+    folder_ = path;
+  }
+  ~House() { std::filesystem::remove_all(folder_); }
+
+  Result Run(std::vector<std::string> words) const {
+    words.insert(words.begin(), "--server=" + server_->address());
+    std::ostringstream out, err;
+    Result result;
+    result.exit_code = RunParamctl(words, out, err);
+    result.out = out.str();
+    result.err = err.str();
+    return result;
+  }
+
+  // Runs what must succeed, and returns what it printed.
+  std::string Must(const std::vector<std::string>& words) const {
+    const Result result = Run(words);
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK(result.err.empty());
+    return result.out;
+  }
+
+  nlohmann::json Json(const std::vector<std::string>& words) const {
+    auto json = nlohmann::json::parse(Must(words), nullptr, false);
+    REQUIRE_FALSE(json.is_discarded());
+    return json;
+  }
+
+  std::string File(const std::string& name) const { return (folder_ / name).string(); }
+
+  // Writes tensors w [2, 2] and b [1].
+  std::string Write(const std::string& name, const std::vector<float>& w, float b) const {
+    REQUIRE(WriteSafetensors(File(name), {{"w", {2, 2}, w}, {"b", {1}, absl::MakeConstSpan(&b, 1)}}).ok());
+    return File(name);
+  }
+
+  std::vector<float> Read(const std::string& name, size_t tensor) const {
+    const auto file = SafetensorsFile::Open(File(name));
+    REQUIRE(file.ok());
+    const auto& entry = file->tensors().at(tensor);
+    std::vector<float> values((entry.end - entry.begin) / sizeof(float));
+    REQUIRE(file->Read(entry, absl::MakeSpan(values)).ok());
+    return values;
+  }
+
+  std::unique_ptr<Worker> Join(const std::string& model, const std::string& worker) const {
+    auto joined = Worker::Join({.server = server_->address(), .model = model, .worker = worker});
+    REQUIRE(joined.ok());
+    return *std::move(joined);
+  }
+
+  const std::string& address() const { return server_->address(); }
+
+ private:
+  std::unique_ptr<Server> server_;
+  std::filesystem::path folder_;
+};
+
+TEST_CASE("A model lives from create to delete") {
+  const House house;
+  CHECK(house.Must({"list"}) == "no models\n");
+  CHECK(house.Must({"create", "m", "--algorithm=downpour", "--tensor=w:2x2", "--tensor", "b:1", "--set",
+                    "learning_rate=0.25", "--consistency=bounded:3"}) ==
+        "created m: downpour, bounded:3, 5 parameters\n");
+
+  const auto shown = house.Json({"show", "m", "--json"});
+  CHECK(shown["name"] == "m");
+  CHECK(shown["algorithm"] == "downpour");
+  CHECK(shown["hyperparameters"]["learning_rate"] == 0.25);
+  CHECK(shown["consistency"] == "bounded:3");
+  CHECK(shown["version"] == 0);
+  CHECK(shown["initialized"] == false);
+  CHECK(shown["tensors"] == nlohmann::json::parse(R"([{"name":"w","shape":[2,2]},{"name":"b","shape":[1]}])"));
+  CHECK(shown["workers"].empty());
+
+  CHECK_THAT(house.Must({"list"}), Catch::Contains("m      downpour"));
+  CHECK(house.Json({"--json", "list"}).size() == 1);
+  CHECK_THAT(house.Must({"status"}), Catch::Contains("downpour"));
+  CHECK(house.Must({"delete", "m"}) == "deleted m\n");
+  CHECK(house.Json({"status", "--json"})["models"].empty());
+}
+
+TEST_CASE("A center goes in from a file, is committed to, and comes out into a file") {
+  const House house;
+  CHECK_THAT(house.Must({"create", "m", "--algorithm=downpour", "--from", house.Write("in", {1, 2, 3, 4}, 5)}),
+             Catch::Contains("5 parameters, initialized from "));
+  CHECK(house.Json({"show", "m", "--json"})["tensors"][0]["name"] == "w");
+
+  const std::string delta = house.Write("delta", {0.5f, 0, 0, -1}, 10);
+  CHECK_THAT(house.Must({"commit", "m", delta, "--worker=by-hand"}),
+             Catch::EndsWith("to m as by-hand (incarnation 1): version 1, staleness 0\n"));
+  const auto again = house.Json({"commit", "m", delta, "--worker=by-hand", "--json"});
+  CHECK(again["version"] == 2);
+  CHECK(again["incarnation"] == 2);
+
+  CHECK_THAT(house.Must({"pull", "m", house.File("out")}), Catch::StartsWith("pulled version 2 of m (20 B) to "));
+  CHECK(house.Read("out", 0) == std::vector<float>{2, 2, 3, 2});
+  CHECK(house.Read("out", 1) == std::vector<float>{25});
+  CHECK(SafetensorsFile::Open(house.File("out"))->metadata().at("version") == "2");
+
+  const auto workers = house.Json({"show", "m", "--json"})["workers"];
+  REQUIRE(workers.size() == 1);
+  CHECK(workers[0]["worker"] == "by-hand");
+  CHECK(workers[0]["state"] == "left");
+}
+
+TEST_CASE("A commit works with an algorithm that needs the center it was made from") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=adaptive_adag", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  CHECK(house.Json({"commit", "m", house.Write("delta", {1, 1, 1, 1}, 1), "--worker=w", "--json"})["version"] == 1);
+}
+
+TEST_CASE("Files that don't fit their model change nothing and say why") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  const std::vector<float> values = {1, 2, 3, 4};
+  REQUIRE(WriteSafetensors(house.File("other"), {{"w", {4}, values}}).ok());
+  Result result = house.Run({"commit", "m", house.File("other"), "--worker=w"});
+  CHECK(result.exit_code == 1);
+  CHECK(result.err == "paramctl: " + house.File("other") + ": tensor 'w': its shape is 4, the model's is 2x2\n");
+  CHECK(house.Run({"commit", "m", house.File("absent"), "--worker=w"}).exit_code == 1);
+  CHECK(house.Json({"show", "m", "--json"})["workers"].empty());
+
+  result = house.Run({"commit", "m", house.Write("nan", {1, NAN, 3, 4}, 5), "--worker=w"});
+  CHECK(result.exit_code == 1);
+  CHECK(house.Json({"show", "m", "--json"})["version"] == 0);
+  CHECK(house.Json({"show", "m", "--json"})["workers"][0]["state"] == "failed");
+
+  result = house.Run({"create", "n", "--algorithm=downpour", "--tensor=w:4", "--from", house.File("in")});
+  CHECK(result.exit_code == 1);
+  CHECK(house.Json({"list", "--json"}).size() == 1);
+  result = house.Run({"create", "m", "--algorithm=downpour", "--from", house.Write("in2", {9, 9, 9, 9}, 9)});
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.err, Catch::Contains("did not become its center"));
+}
+
+TEST_CASE("The server's refusals are exit code 1, wrong command lines 2") {
+  const House house;
+  const Result absent = house.Run({"show", "absent"});
+  CHECK(absent.exit_code == 1);
+  CHECK(absent.out.empty());
+  CHECK_THAT(absent.err, Catch::StartsWith("paramctl: ") && Catch::Contains("absent"));
+  CHECK(house.Run({"create", "m", "--algorithm=nonsense", "--tensor=w:1"}).exit_code == 1);
+  CHECK(house.Run({"create", "m", "--algorithm=adag", "--tensor=w:1", "--set=rho=1"}).exit_code == 1);
+  CHECK(house.Run({"create", "m", "--algorithm=adag", "--tensor=w:1", "--consistency=sometimes"}).exit_code == 1);
+  CHECK(house.Run({"history", "absent"}).exit_code == 1);
+  CHECK(house.Run({"wait", "absent"}).exit_code == 1);
+
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {},
+           {"sow", "m"},
+           {"show"},
+           {"list", "--timeout=soon"},
+           {"create", "m", "--algorithm=adag"},
+           {"create", "m", "--algorithm=adag", "--tensor=w"},
+           {"create", "m", "--algorithm=adag", "--tensor=w:1", "--set=learning_rate"},
+           {"create", "m", "--algorithm=adag", "--tensor=w:1", "--set=learning_rate=1", "--set=learning_rate=1"},
+           {"history", "m", "--format=xml"},
+           {"history", "m", "--format=csv", "--json"},
+           {"status", "--watch=0"},
+           {"wait", "m", "--workers=0"}}) {
+    const Result result = house.Run(words);
+    INFO(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    CHECK_FALSE(result.err.empty());
+  }
+  CHECK(house.Must({"list"}) == "no models\n");
+}
+
+TEST_CASE("A server that can't be reached is exit code 1 by the timeout, and a malformed address 2") {
+  std::ostringstream out, err;
+  CHECK(RunParamctl({"list", "--server=127.0.0.1:1", "--timeout=0.2"}, out, err) == 1);
+  CHECK_THAT(err.str(), Catch::Contains("127.0.0.1:1"));
+  CHECK(RunParamctl({"list", "--server=nonsense"}, out, err) == 2);
+}
+
+TEST_CASE("The server's address may come from the environment") {
+  const House house;
+  ::setenv("PARAMD_SERVER", house.address().c_str(), 1);
+  std::ostringstream out, err;
+  CHECK(RunParamctl({"list"}, out, err) == 0);
+  ::unsetenv("PARAMD_SERVER");
+  CHECK(out.str() == "no models\n");
+}
+
+TEST_CASE("Wait ends well when all workers have left") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  auto first = house.Join("m", "first");
+  auto second = house.Join("m", "second");
+  auto waiting = std::async(std::launch::async, [&] { return house.Run({"wait", "m", "--workers=2"}); });
+  REQUIRE(first->Leave().ok());
+  CHECK(waiting.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
+  REQUIRE(second->Leave().ok());
+  const Result result = waiting.get();
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == "all 2 workers of m are done; version 0\n");
+}
+
+TEST_CASE("Wait names a worker that failed") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--tensor=w:1"});
+  REQUIRE(house.Join("m", "good")->Leave().ok());
+  REQUIRE(house.Join("m", "bad")->Leave("out of memory").ok());
+  const Result result = house.Run({"wait", "m"});
+  CHECK(result.exit_code == 1);
+  CHECK(result.err == "paramctl: 1 of 2 workers of 'm' did not finish: bad failed: out of memory\n");
+}
+
+TEST_CASE("Wait gives up at its timeout and says who is live") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--tensor=w:1"});
+  // The verb alone, so that the short timeout is not also that of the calls.
+  const auto admin = Admin::Connect(house.address());
+  REQUIRE(admin.ok());
+  const auto invocation = ParseArguments(ParamctlSpec(), {"wait", "m", "--timeout=0.05"});
+  REQUIRE(invocation.ok());
+  std::ostringstream out;
+  absl::Status status = Wait(**admin, invocation->arguments, out);
+  CHECK(status.code() == absl::StatusCode::kDeadlineExceeded);
+  CHECK(std::string(status.message()) ==
+        "the workers of 'm' were not done after 0.05 s: 0 joined (awaited: at least 1)");
+  const auto worker = house.Join("m", "slow");
+  status = Wait(**admin, invocation->arguments, out);
+  CHECK(std::string(status.message()) ==
+        "the workers of 'm' were not done after 0.05 s: 1 joined (awaited: at least 1), still live: slow");
+  CHECK(out.str().empty());
+}
+
+TEST_CASE("History comes as table, CSV and JSON") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--tensor=w:1"});
+  for (const std::string name : {"a", "b"}) {
+    auto worker = house.Join("m", name);
+    worker->Report({"accuracy"},
+                   {{.step = 1, .epoch = 0.5, .time_s = 1, .loss = name == "a" ? 1.0 : 3.0, .metrics = {0.5}}});
+    REQUIRE(worker->Leave().ok());
+  }
+  CHECK(house.Must({"history", "m", "--format=csv"}) ==
+        "worker,step,epoch,time_s,loss,accuracy\na,1,0.5,1,1,0.5\nb,1,0.5,1,3,0.5\n");
+  CHECK(house.Must({"history", "m", "--worker=b", "--format=csv"}) ==
+        "worker,step,epoch,time_s,loss,accuracy\nb,1,0.5,1,3,0.5\n");
+  CHECK_THAT(house.Must({"history", "m", "--averaged"}), Catch::Contains("mean"));
+  const auto json = house.Json({"history", "m", "--averaged", "--json"});
+  REQUIRE(json["workers"].size() == 1);
+  CHECK(json["workers"][0]["records"][0]["loss"] == 2.0);
+}
+
+TEST_CASE("Every algorithm of the server is listed") {
+  const House house;
+  const auto json = house.Json({"algorithms", "--json"});
+  CHECK(json.size() >= 9);
+  CHECK_THAT(house.Must({"algorithms"}), Catch::Contains("adag (async): ") && Catch::Contains("learning_rate"));
+}
+
+TEST_CASE("Every verb has a help page, which needs no server") {
+  std::ostringstream out, err;
+  CHECK(RunParamctl({"help"}, out, err) == 0);
+  CHECK(RunParamctl({"--version"}, out, err) == 0);
+  for (const std::string verb :
+       {"create", "list", "show", "delete", "pull", "commit", "history", "status", "wait", "algorithms"}) {
+    CHECK_THAT(out.str(), Catch::Contains("  " + verb + " "));
+    std::ostringstream page;
+    CHECK(RunParamctl({verb, "--help"}, page, err) == 0);
+    CHECK_THAT(page.str(),
+               Catch::Contains("Usage: paramctl " + verb) && Catch::Contains("Example:\n  paramctl " + verb));
+  }
+  CHECK(err.str().empty());
+}
+
+}  // namespace
+}  // namespace paramd::cli
