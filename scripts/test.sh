@@ -1,0 +1,114 @@
+#!/bin/bash
+# Runs all tests, or the groups named, and closes with "N passed, N failed". Without a group it also installs what is
+# missing.
+#
+#   scripts/test.sh [GROUP...]
+#
+#   unit         every test that runs in one process
+#   integration  daemons, workers and tools as real processes
+#   static       clang's thread-safety analysis, formatting, and the directions between folders
+#   tsan         the tests tagged `tsan`, under ThreadSanitizer
+#   asan         every test that is not tagged `noasan`, under AddressSanitizer and UndefinedBehaviorSanitizer
+#   soak         the tests tagged `soak`: long or large; only when named
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly repo
+cd "$repo"
+# shellcheck source=scripts/bazel.sh
+source "$repo/scripts/bazel.sh"
+
+scratch=$(mktemp -d)
+passed=0
+failed=0
+
+# run_config CONFIG COMMAND ARGUMENT...: Bazel with --config=CONFIG, or as usual for `default`. Each has an output folder
+# of its own, so that it does not throw away what another has built.
+run_config() {
+  local options=()
+  if [[ $1 != default ]]; then
+    options=("--config=$1" --experimental_convenience_symlinks=ignore)
+  fi
+  run_bazel "$2" "${options[@]}" "${@:3}"
+}
+
+# run_tests CONFIG ARGUMENT...: `bazel test`, and adds up its test cases.
+run_tests() {
+  local report=$scratch/report status=0 counts
+  rm -f "$report"
+  run_config "$1" test --keep_going --build_event_json_file="$report" "${@:2}" || status=$?
+  counts=$(python3 scripts/count_tests.py "$report") || counts="0 1"
+  # What went wrong before any test could run.
+  if ((status != 0)) && [[ $counts == *" 0" ]]; then
+    echo "bazel ended with exit code $status: see above" >&2
+    counts="${counts% *} 1"
+  fi
+  passed=$((passed + ${counts% *}))
+  failed=$((failed + ${counts#* }))
+}
+
+# check NAME COMMAND...: counts as one test, which passes if COMMAND does.
+check() {
+  if "${@:2}"; then
+    passed=$((passed + 1))
+    echo "$1: passed"
+  else
+    failed=$((failed + 1))
+    echo "$1: FAILED"
+  fi
+}
+
+unit() {
+  run_tests default --test_tag_filters=-soak -- //... -//tests/integration/...
+}
+
+integration() {
+  run_tests default --test_tag_filters=-soak //tests/integration/...
+}
+
+static() {
+  check "clang's thread-safety analysis" run_config clang build --keep_going //...
+  check "formatting" scripts/format.sh --check
+  check "directions between folders" tests/visibility/check.sh
+}
+
+tsan() {
+  run_tests tsan --build_tests_only --test_tag_filters=tsan,-soak //...
+}
+
+asan() {
+  run_tests asan --build_tests_only --test_tag_filters=-noasan,-soak //...
+}
+
+soak() {
+  local targets
+  # Tagged `manual` too, so that no pattern finds them.
+  mapfile -t targets < <(run_bazel query 'attr(tags, "[\[ ]soak[,\]]", tests(//...))')
+  run_tests default --test_output=streamed "${targets[@]}"
+}
+
+groups=("$@")
+for group in "${groups[@]}"; do
+  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|soak)$ ]]; then
+    echo "test: no group $group; there are: unit integration static tsan asan soak" >&2
+    exit 2
+  fi
+done
+if (($# == 0)); then
+  scripts/setup.sh || {
+    echo "0 passed, 1 failed"
+    exit 1
+  }
+  groups=(static unit integration tsan asan)
+fi
+
+for group in "${groups[@]}"; do
+  echo "== $group"
+  before=("$passed" "$failed" "$SECONDS")
+  "$group"
+  echo "== $group: $((passed - before[0])) passed, $((failed - before[1])) failed in $((SECONDS - before[2])) s"
+done
+
+stop_bazel
+echo "$passed passed, $failed failed"
+((failed == 0))
