@@ -48,7 +48,7 @@ REGISTER_ALGORITHM({.name = "averaging",
                     .description = "averages the workers' parameters after every epoch",
                     .default_consistency = "sync",
                     .default_communication_window = 10,
-                    .default_learning_rate = 0.2,
+                    .default_learning_rate = 0.4,
                     .make_server = [](const Hyperparameters&) { return std::make_unique<Server>(); },
                     .make_worker = [](const Hyperparameters&) { return std::make_unique<Worker>(); }});
 

@@ -35,7 +35,7 @@ class Worker : public WorkerHalf {
 REGISTER_ALGORITHM({.name = "downpour",
                     .description = "adds what each worker learned in its window",
                     .default_communication_window = 5,
-                    .default_learning_rate = 0.05,
+                    .default_learning_rate = 0.1,
                     .make_server = [](const Hyperparameters&) { return std::make_unique<Server>(); },
                     .make_worker = [](const Hyperparameters&) { return std::make_unique<Worker>(); }});
 

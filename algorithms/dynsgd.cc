@@ -35,7 +35,7 @@ class Worker : public WorkerHalf {
 REGISTER_ALGORITHM({.name = "dynsgd",
                     .description = "adds what each worker learned, the less the staler it is",
                     .default_communication_window = 5,
-                    .default_learning_rate = 0.1,
+                    .default_learning_rate = 0.3,
                     .make_server = [](const Hyperparameters&) { return std::make_unique<Server>(); },
                     .make_worker = [](const Hyperparameters&) { return std::make_unique<Worker>(); }});
 

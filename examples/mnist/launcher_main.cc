@@ -58,6 +58,7 @@ ABSL_FLAG(std::string, optimizer, "sgd", "of the workers: sgd, momentum (Nestero
 ABSL_FLAG(double, momentum, 0.9, "of the optimizer momentum");
 ABSL_FLAG(double, learning_rate, 0,
           "of the workers; 0: the algorithm's, (1 - momentum) times it for momentum, a hundredth of it for adam");
+ABSL_FLAG(double, final_rate, 0.1, "learning rates fall linearly to this part of themselves; 1: they stay");
 ABSL_FLAG(double, single_learning_rate, 0, "of the comparison; 0: that of single, likewise");
 ABSL_FLAG(uint64_t, seed, 1, "of the initial parameters and of the shares");
 ABSL_FLAG(bool, overlap, false, "workers exchange on a second thread while the next window trains");
@@ -427,6 +428,7 @@ absl::StatusOr<Outcome> Launcher::RunWorkers(const std::vector<std::vector<std::
                                         absl::StrCat("--batch_size=", absl::GetFlag(FLAGS_batch_size)),
                                         absl::StrCat("--optimizer=", absl::GetFlag(FLAGS_optimizer)),
                                         absl::StrCat("--momentum=", absl::GetFlag(FLAGS_momentum)),
+                                        absl::StrCat("--final_rate=", absl::GetFlag(FLAGS_final_rate)),
                                         absl::StrCat("--seed=", absl::GetFlag(FLAGS_seed)),
                                         absl::StrCat("--summary_file=", folder_->Path(absl::StrCat("summary-", i))),
                                         absl::StrCat("--progress_file=", folder_->Path(absl::StrCat("progress-", i)))};

@@ -2,8 +2,10 @@
 // --algorithm=single for itself. Exit codes: 0 trained, 1 failed or stopped, 2 bad flags.
 
 #include <chrono>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +40,7 @@ ABSL_FLAG(int64_t, batch_size, 32, "rows in a minibatch");
 ABSL_FLAG(int64_t, epochs, 10, "passes over the share");
 ABSL_FLAG(int64_t, window, 0, "minibatches between two exchanges; 0: the model's");
 ABSL_FLAG(double, learning_rate, 0, "of the optimizer; 0: the model's");
+ABSL_FLAG(double, final_rate, 0.1, "the learning rate falls linearly to this part of itself; 1: it stays");
 ABSL_FLAG(std::string, optimizer, "sgd", "sgd, momentum (Nesterov) or adam; its state is this worker's own");
 ABSL_FLAG(double, momentum, 0.9, "of the optimizer momentum");
 ABSL_FLAG(uint64_t, seed, 1, "of the initial parameters and of the shares: the same for all workers of a model");
@@ -100,6 +103,26 @@ class Progress {
   double steps_ = 0;
 };
 
+// Lowers a network's learning rate linearly over its training, to a part of what it was at the beginning.
+class FallingRate {
+ public:
+  FallingRate(Mlp* network, int64_t epochs, double final_part)
+      : network_(network), epochs_(static_cast<double>(epochs)), final_part_(final_part) {}
+
+  // `epoch`: the position in the data.
+  void Update(double epoch) {
+    // Only the training loop knows the rate that the model brings.
+    if (!first_.has_value()) first_ = network_->learning_rate();
+    network_->set_learning_rate(*first_ * (1 - (1 - final_part_) * std::min(epoch / epochs_, 1.0)));
+  }
+
+ private:
+  Mlp* const network_;
+  const double epochs_;
+  const double final_part_;
+  std::optional<double> first_;
+};
+
 struct Job {
   std::unique_ptr<Mlp> network;
   ShardOptions shard;
@@ -116,6 +139,9 @@ absl::StatusOr<Job> CheckFlags() {
   auto network = Mlp::Create(options);
   if (!network.ok()) return network.status();
   if (absl::GetFlag(FLAGS_epochs) <= 0) return absl::InvalidArgumentError("--epochs must be positive");
+  if (const double part = absl::GetFlag(FLAGS_final_rate); !(part > 0 && part <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("--final_rate is ", part, "; use a number above 0, at most 1"));
+  }
   if (absl::GetFlag(FLAGS_window) < 0) return absl::InvalidArgumentError("--window must not be negative");
   const std::string algorithm = absl::GetFlag(FLAGS_algorithm);
   if (!algorithm.empty() && algorithm != "single") {
@@ -181,12 +207,16 @@ absl::Status Run(const Job& job, StopSignal* stop) {
   if (!shard.ok()) return shard.status();
 
   Progress progress;
+  FallingRate rate(job.network.get(), absl::GetFlag(FLAGS_epochs), absl::GetFlag(FLAGS_final_rate));
   const TrainOptions options{.epochs = absl::GetFlag(FLAGS_epochs),
                              .communication_window = absl::GetFlag(FLAGS_window),
                              .learning_rate = absl::GetFlag(FLAGS_learning_rate),
                              .target_loss = absl::GetFlag(FLAGS_target_loss),
                              .overlap = absl::GetFlag(FLAGS_overlap),
-                             .on_window = [&](const std::vector<StepResult>& steps) { return progress.Add(steps); }};
+                             .on_window = [&](const std::vector<StepResult>& steps) {
+                               rate.Update(steps.back().epoch);
+                               return progress.Add(steps);
+                             }};
   const bool alone = !absl::GetFlag(FLAGS_algorithm).empty();
   double start_s = SteadySeconds();
   const auto trained = alone ? TrainAlone(options, job.network.get(), shard->get(), stop)
