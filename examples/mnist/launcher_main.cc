@@ -50,7 +50,7 @@ ABSL_FLAG(std::vector<std::string>, plugin, {},
           "shared objects with further algorithms, for the daemon and the workers");
 ABSL_FLAG(int64_t, workers, 4, "worker processes");
 ABSL_FLAG(int64_t, window, 0, "minibatches between two exchanges; 0: the algorithm's");
-ABSL_FLAG(int64_t, epochs, 10, "passes of each worker over its share, so of all together over the training images");
+ABSL_FLAG(int64_t, epochs, 50, "passes of each worker over its share, so of all together over the training images");
 ABSL_FLAG(int64_t, batch_size, 32, "rows in a minibatch");
 ABSL_FLAG(std::string, layers, "784,128,10", "units of each layer, from input to output");
 ABSL_FLAG(std::string, data, "data/mnist", "folder with MNIST's IDX files, gzipped or not");
