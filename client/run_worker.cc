@@ -15,10 +15,9 @@ absl::StatusOr<TrainSummary> Train(Worker* worker, TrainOptions options, Trainab
   Hyperparameters hyperparameters;
   for (const v1::Hyperparameter& h : spec.hyperparameters()) hyperparameters[h.name()] = h.value();
   if (model->parameters().size() != worker->model().parameters()) {
-    return absl::InvalidArgumentError(absl::StrCat("this worker's network has ", model->parameters().size(),
-                                                   " parameters, but model '", spec.name(), "' has ",
-                                                   worker->model().parameters(),
-                                                   "; compare its layers with `paramctl show ", spec.name(), "`"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "this worker's network has ", model->parameters().size(), " parameters, but model '", spec.name(), "' has ",
+        worker->model().parameters(), "; compare its layers with `paramctl show ", spec.name(), "`"));
   }
   if (!worker->model().initialized()) {
     const absl::Status status = worker->Initialize(model->parameters(), options.exchange_timeout);

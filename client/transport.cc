@@ -12,6 +12,8 @@ namespace {
 
 constexpr char kExchangeMethod[] = "/paramd.v1.ParameterServer/Exchange";
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
+// What an answer is given to travel.
+constexpr absl::Duration kAnswerMargin = absl::Milliseconds(500);
 
 absl::Status Cancelled() { return absl::CancelledError("cancelled by this process"); }
 
@@ -104,7 +106,7 @@ Retry::Retry(absl::Time deadline, absl::Duration patience, Cancellation* cancell
 
 void Retry::SignOfLife() {
   last_life_ = absl::Now();
-  backoff_ = absl::Milliseconds(20);
+  reason_ = absl::OkStatus();
 }
 
 absl::Time Retry::attempt_deadline() const { return Finite(std::min(deadline_, last_life_ + patience_)); }
@@ -112,9 +114,11 @@ absl::Time Retry::attempt_deadline() const { return Finite(std::min(deadline_, l
 absl::Status Retry::Next(const absl::Status& error) {
   if (cancellation_->cancelled()) return Cancelled();
   if (!IsTransient(error)) return error;
+  // An attempt that the deadline cut off knows less than the one before it.
+  if (reason_.ok() || !absl::IsDeadlineExceeded(error)) reason_ = error;
   const absl::Time now = absl::Now();
-  if (now >= deadline_) return absl::DeadlineExceededError(error.message());
-  if (now >= last_life_ + patience_) return absl::UnavailableError(error.message());
+  if (now >= deadline_) return absl::DeadlineExceededError(reason_.message());
+  if (now >= last_life_ + patience_) return absl::UnavailableError(reason_.message());
   // Full jitter spreads workers that failed together.
   const absl::Duration wait = std::min(backoff_ * absl::Uniform(random_, 0.5, 1.0), attempt_deadline() - now);
   backoff_ = std::min(backoff_ * 2, kMaxBackoff);
@@ -126,9 +130,9 @@ absl::Status Retry::Next(const absl::Status& error) {
 
 absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(const std::string& server) {
   const size_t colon = server.rfind(':');
-  const bool good = absl::StartsWith(server, "unix:") ? server.size() > 5
-                                                      : colon != std::string::npos && colon > 0 &&
-                                                            colon + 1 < server.size();
+  const bool good = absl::StartsWith(server, "unix:")
+                        ? server.size() > 5
+                        : colon != std::string::npos && colon > 0 && colon + 1 < server.size();
   if (!good) {
     return absl::InvalidArgumentError(absl::StrCat("server address '", server, "': use HOST:PORT or unix:PATH"));
   }
@@ -148,7 +152,8 @@ void Connection::Reset() {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // Histories of many workers are long, and the server is one that the user chose.
+  arguments.SetMaxReceiveMessageSize(1 << 30);
   arguments.SetMaxSendMessageSize(-1);
   auto channel = grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(), arguments);
   MutexLock lock(&mutex_);
@@ -167,7 +172,8 @@ absl::Status Connection::Explain(const absl::Status& status) const {
   }
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(absl::StrCat("paramd at ", server_, " did not answer in time (",
-                                                    status.message(), "); is it overloaded, stopped, or behind a "
+                                                    status.message(),
+                                                    "); is it overloaded, stopped, or behind a "
                                                     "broken link?"));
   }
   return status;
@@ -264,8 +270,8 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
   size_t received = 0;
 
   const auto send_next = [&] {
-    // The header of a large commit goes alone: the server reads on when it has room.
-    const bool header_alone = !header_sent && commit.size() > kChunkFloats;
+    // The header of all but a small commit goes alone: the server reads on when it has room.
+    const bool header_alone = !header_sent && commit.size() * sizeof(float) > kMaxHeaderChunkBytes;
     if (commit.empty() || header_alone) {
       Write(EncodeExchange(&header, 0, nullptr));
     } else {
@@ -284,8 +290,8 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
     if (message.has_header) {
       replied = true;
       if (reply.pull_floats() != 0 && reply.pull_floats() != center.size()) {
-        return absl::InternalError(absl::StrCat("the server sends a center of ", reply.pull_floats(),
-                                                " floats where ", center.size(), " were expected"));
+        return absl::InternalError(absl::StrCat("the server sends a center of ", reply.pull_floats(), " floats where ",
+                                                center.size(), " were expected"));
       }
     }
     return message.has_chunk ? CopyChunk(message, center, &received) : absl::OkStatus();
@@ -347,8 +353,9 @@ absl::StatusOr<v1::ReplyHeader> ExchangeClient::Exchange(v1::ExchangeHeader head
   header.set_commit_floats(commit.size());
   while (true) {
     if (cancellation_->cancelled()) return Cancelled();
-    // Half the patience: the server's "still waiting" comes before the client calls it silent.
-    const absl::Duration wait = std::min(retry.deadline() - absl::Now(), rpc_timeout_ / 2);
+    // The server's "still waiting", which says for whom, is to come before the client gives up or calls it silent.
+    const absl::Duration left = retry.deadline() - absl::Now();
+    const absl::Duration wait = std::min(left - std::min(left / 4, kAnswerMargin), rpc_timeout_ / 2);
     header.set_wait_ms(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Milliseconds(wait))));
     auto reply = stream_.Run(header, commit, center, &retry);
     absl::Status error;
@@ -369,13 +376,14 @@ absl::StatusOr<v1::ReplyHeader> ExchangeClient::Exchange(v1::ExchangeHeader head
         return reply;
       }
       error = FromWireStatus(reply->code(), reply->message());
-      if (absl::IsDeadlineExceeded(error) && absl::Now() < retry.deadline()) {
-        // Others are being waited for. If the commit has been applied, only its answer is still to come.
-        if (reply->committed()) {
-          header.set_commit_floats(0);
-          commit = {};
-        }
-        continue;
+      // The commit has been applied: only its answer is still to come.
+      if (reply->committed()) {
+        header.set_commit_floats(0);
+        commit = {};
+      }
+      if (absl::IsDeadlineExceeded(error)) {
+        if (retry.deadline() - absl::Now() < kAnswerMargin) return error;
+        continue;  // Others are being waited for.
       }
     }
     if (auto next = retry.Next(error); !next.ok()) return next;

@@ -71,6 +71,7 @@ class Retry {
   Cancellation* const cancellation_;
   absl::Time last_life_ = absl::Now();
   absl::Duration backoff_ = absl::Milliseconds(20);
+  absl::Status reason_;  // why the attempts since the last sign of life failed
   absl::BitGen random_;
 };
 

@@ -222,10 +222,9 @@ absl::StatusOr<Exchanged> Worker::Impl::Exchange(absl::Span<const float> update,
   const size_t floats = joined_.model().parameters();
   if ((pull && center.size() != floats) || (!pull && update.size() != floats) ||
       (!update.empty() && update.size() != floats)) {
-    return absl::InvalidArgumentError(absl::StrCat("model '", joined_.model().spec().name(), "' has ", floats,
-                                                   " parameters, but the commit has ", update.size(),
-                                                   " and the center ", center.size(),
-                                                   "; compare the network's layers with `paramctl show`"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model '", joined_.model().spec().name(), "' has ", floats, " parameters, but the commit has ", update.size(),
+        " and the center ", center.size(), "; compare the network's layers with `paramctl show`"));
   }
   const absl::Time deadline = absl::Now() + timeout;
   const Turn turn(this, timeout);

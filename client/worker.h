@@ -32,10 +32,10 @@
 namespace paramd {
 
 struct WorkerOptions {
-  std::string server;          // HOST:PORT or unix:PATH
-  std::string model;           // must exist, unless `create` is given
-  std::string worker;          // unique in the model
-  uint64_t incarnation = 0;    // of this name; 0: the server assigns the next one. A lower one than the last is refused
+  std::string server;        // HOST:PORT or unix:PATH
+  std::string model;         // must exist, unless `create` is given
+  std::string worker;        // unique in the model
+  uint64_t incarnation = 0;  // of this name; 0: the server assigns the next one. A lower one than the last is refused
   // Creates the model first if it isn't there; `name` may be left empty. An identical one that exists is fine, a
   // different one is ALREADY_EXISTS.
   std::shared_ptr<const v1::ModelSpec> create;
@@ -48,8 +48,8 @@ struct WorkerOptions {
   std::function<void(absl::string_view)> on_event;
 };
 
-// Thread-safe, but for one exchange at a time: Pull, Commit, Exchange and Initialize exclude each other, a second caller
-// waits for the first within its own timeout.
+// Thread-safe, but for one exchange at a time: Pull, Commit, Exchange and Initialize exclude each other, a second
+// caller waits for the first within its own timeout.
 class Worker : public Exchanger {
  public:
   // Errors:
@@ -97,8 +97,8 @@ class Worker : public Exchanger {
 // Everything a worker process does: joins, initializes the center with the model's own parameters if it is the first,
 // trains with the model's algorithm, reports history, and leaves, with the error if there was one. The algorithm named
 // by the server must be linked in or loaded as a plugin. Errors: those of Join and TrainLoop::Run.
-// `on_joined`, if given, receives the worker and its loop before training starts, for Cancel, and two null pointers when
-// they are about to go.
+// `on_joined`, if given, receives the worker and its loop before training starts, for Cancel, and two null pointers
+// when they are about to go.
 absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, const TrainOptions& train_options,
                                        Trainable* model, BatchSource* source,
                                        const std::function<void(Worker*, TrainLoop*)>& on_joined = nullptr);

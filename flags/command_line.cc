@@ -71,7 +71,7 @@ absl::Status Parse(const std::vector<std::string>& arguments, int depth, std::se
       return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name, "; --help lists the flags"));
     }
     const bool repeated = !seen->insert(std::string(flag->Name())).second;
-    if (repeated && flag->IsOfType<std::vector<std::string>>()) {
+    if (repeated && flag->IsOfType<std::vector<std::string>>() && !flag->CurrentValue().empty()) {
       value = absl::StrCat(flag->CurrentValue(), ",", value);
     }
     std::string error;

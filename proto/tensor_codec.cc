@@ -11,10 +11,10 @@
 namespace paramd {
 namespace {
 
+using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 using google::protobuf::io::StringOutputStream;
-using google::protobuf::internal::WireFormatLite;
 
 // ExchangeRequest and ExchangeReply.
 constexpr int kHeaderField = 1;
@@ -31,8 +31,9 @@ constexpr uint32_t kOffsetTag = WireFormatLite::MakeTag(kOffsetField, WireFormat
 size_t VarintSize(uint64_t value) { return CodedOutputStream::VarintSize64(value); }
 
 absl::Status Malformed() {
-  return absl::InvalidArgumentError("a message of the exchange stream is not valid protobuf; the peer speaks another "
-                                    "protocol, or the bytes were damaged on the way");
+  return absl::InvalidArgumentError(
+      "a message of the exchange stream is not valid protobuf; the peer speaks another "
+      "protocol, or the bytes were damaged on the way");
 }
 
 struct Range {
@@ -104,6 +105,7 @@ grpc::ByteBuffer EncodeExchange(const google::protobuf::MessageLite* header, uin
 
 absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* header, DecodedExchange* decoded) {
   Range data;
+  std::string header_bytes;
   {
     grpc::ProtoBufferReader reader(buffer);
     if (!reader.status().ok()) return Malformed();
@@ -111,10 +113,10 @@ absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageL
     while (const uint32_t tag = in.ReadTag()) {
       if (tag == LengthDelimited(kHeaderField)) {
         uint32_t length;
-        if (!in.ReadVarint32(&length)) return Malformed();
-        const auto outer = in.PushLimit(static_cast<int>(length));
-        if (!header->MergeFromCodedStream(&in) || in.BytesUntilLimit() != 0) return Malformed();
-        in.PopLimit(outer);
+        if (!in.ReadVarint32(&length) || !in.ReadString(&header_bytes, static_cast<int>(length)) ||
+            !header->MergeFromString(header_bytes)) {
+          return Malformed();
+        }
         decoded->has_header = true;
       } else if (tag == LengthDelimited(kChunkField)) {
         if (decoded->has_chunk || !ParseChunk(&in, &decoded->offset, &data)) return Malformed();

@@ -20,6 +20,10 @@ namespace paramd {
 // Floats in a chunk that we send.
 inline constexpr size_t kChunkFloats = size_t{256} << 10;  // 1 MiB
 
+// A larger chunk must not come with its exchange's header: the server does not keep it while there is no room in
+// flight.
+inline constexpr size_t kMaxHeaderChunkBytes = size_t{64} << 10;
+
 // The longest message that either side accepts: a chunk of 4 MiB, and room for headers and for large specifications.
 inline constexpr int kMaxMessageBytes = 8 << 20;
 

@@ -83,8 +83,8 @@ absl::Status ProbeListen(const ListenAddress& address) {
   const std::string text = address.ToString(address.port);
   if (const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
       error != 0) {
-    return absl::UnavailableError(absl::StrCat("can't listen on ", text, ": ", gai_strerror(error),
-                                               "; check the host in --listen"));
+    return absl::UnavailableError(
+        absl::StrCat("can't listen on ", text, ": ", gai_strerror(error), "; check the host in --listen"));
   }
   const auto freer = absl::MakeCleanup([found] { freeaddrinfo(found); });
   for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {

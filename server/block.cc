@@ -8,9 +8,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-size_t PaddedBytes(size_t floats) {
-  return (floats * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
-}
+size_t PaddedBytes(size_t floats) { return (floats * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 

@@ -134,10 +134,8 @@ void Center::FinishRound(ServerHalf* algorithm) {
   for (size_t b = 0; b < blocks_.size(); ++b) {
     const absl::Span<const float> center = blocks_[b].floats();
     BlockRef next = Writable(blocks_[b]);
-    algorithm->Finish(folded_, {.center = center,
-                                .sum = sum_[b].floats(),
-                                .next = next.mutable_floats(),
-                                .state = WritableState(b)});
+    algorithm->Finish(
+        folded_, {.center = center, .sum = sum_[b].floats(), .next = next.mutable_floats(), .state = WritableState(b)});
     blocks_[b] = std::move(next);
   }
   version_ += folded_;

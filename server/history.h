@@ -23,11 +23,15 @@ class History {
   explicit History(size_t max_records) : max_records_(max_records) {}
 
   // Adds a worker's records. A report that repeats the incarnation and batch of its last one is kept once.
-  // INVALID_ARGUMENT if a record has not one value for each metric name, or the names changed.
+  // INVALID_ARGUMENT if a record has not one value for each metric name, if the names changed, or if there are more
+  // than 64.
   absl::Status Report(const v1::ReportHistoryRequest& request);
 
+  void Forget(const std::string& worker);
+
   // Records per worker, of all or of one; or their mean over the workers: record i averages the workers' i-th records,
-  // over those workers that have one. An unknown worker has no records.
+  // over those workers that have one, and metrics over those workers that have the same ones as the first (by name). An
+  // unknown worker has no records.
   void Read(const v1::GetHistoryRequest& request, v1::GetHistoryReply* reply) const;
 
  private:

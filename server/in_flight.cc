@@ -40,16 +40,31 @@ Reservation InFlightLimiter::TryReserve(uint64_t bytes) {
   return Reservation(this, bytes);
 }
 
-void InFlightLimiter::Reserve(const void* tag, uint64_t bytes, Ready ready) {
+void InFlightLimiter::Reserve(const void* tag, uint64_t bytes, Ready ready, absl::Time deadline) {
   {
     MutexLock lock(&mutex_);
     if (!waiters_.empty() || !FitsLocked(bytes)) {
-      waiters_.push_back({tag, bytes, std::move(ready)});
+      waiters_.push_back({tag, bytes, std::move(ready), deadline});
       return;
     }
     used_bytes_ += bytes;
   }
   ready(Reservation(this, bytes));
+}
+
+void InFlightLimiter::Expire(absl::Time now) {
+  std::list<Waiter> expired;
+  {
+    MutexLock lock(&mutex_);
+    for (auto it = waiters_.begin(); it != waiters_.end();) {
+      const auto waiter = it++;
+      if (waiter->deadline <= now) expired.splice(expired.end(), waiters_, waiter);
+    }
+  }
+  if (expired.empty()) return;
+  // Whoever stood behind them may fit now.
+  Serve();
+  for (Waiter& waiter : expired) waiter.ready(Reservation());
 }
 
 bool InFlightLimiter::Cancel(const void* tag) {

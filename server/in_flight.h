@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -46,11 +47,14 @@ class InFlightLimiter {
 
   // Calls `ready` with the reservation: at once if there is room and nobody waits, else later, from the thread that
   // releases. Never under a lock. A request larger than the cap gets its turn when nothing else is in flight. `tag`
-  // names the request for Cancel.
-  void Reserve(const void* tag, uint64_t bytes, Ready ready);
+  // names the request for Cancel. After `deadline`, Expire calls `ready` with an empty reservation.
+  void Reserve(const void* tag, uint64_t bytes, Ready ready, absl::Time deadline = absl::InfiniteFuture());
 
   // At once or not at all: an empty reservation if there is no room or somebody waits.
   Reservation TryReserve(uint64_t bytes);
+
+  // Ends the wait of those whose deadline has passed. To be called every now and then.
+  void Expire(absl::Time now);
 
   // Forgets a waiting request; returns false if it had its turn.
   bool Cancel(const void* tag);
@@ -65,6 +69,7 @@ class InFlightLimiter {
     const void* tag;
     uint64_t bytes;
     Ready ready;
+    absl::Time deadline;
   };
 
   bool FitsLocked(uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

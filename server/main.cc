@@ -6,7 +6,10 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <iostream>
 #include <map>
 #include <string>
@@ -17,14 +20,17 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "algorithms/registry.h"
 #include "flags/command_line.h"
+#include "google/protobuf/stubs/logging.h"
 #include "proto/version.h"
 #include "server/reflection.h"
 #include "server/server.h"
 
-ABSL_FLAG(std::string, listen, "127.0.0.1:5000", "where to listen: HOST:PORT (port 0: the system chooses) or unix:PATH");
+ABSL_FLAG(std::string, listen, "127.0.0.1:5000",
+          "where to listen: HOST:PORT (port 0: the system chooses) or unix:PATH");
 ABSL_FLAG(std::string, port_file, "", "write the port (or unix:PATH) to this file once the daemon listens");
 ABSL_FLAG(bool, insecure, false, "allow to listen beyond loopback without TLS");
 ABSL_FLAG(int, threads, 2, "threads that serve");
@@ -98,6 +104,9 @@ absl::Status SetUpLog() {
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z level=%l %v");
   spdlog::set_level(spdlog::level::from_str(level));
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  google::protobuf::SetLogHandler([](google::protobuf::LogLevel, const char*, int, const std::string& message) {
+    spdlog::debug("event=protobuf message=\"{}\"", message);
+  });
   gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("event=grpc message=\"{}\"", args->message); });
   return absl::OkStatus();
 }
@@ -133,6 +142,21 @@ void TuneMalloc() {
   mallopt(M_ARENA_MAX, 2);
 }
 
+// Whether one of `signals`, which are blocked, comes within `timeout`.
+bool AwaitSignal(const sigset_t& signals, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    const timespec left = absl::ToTimespec(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+    if (sigtimedwait(&signals, nullptr, &left) > 0) return true;
+    if (errno != EINTR) return false;
+  }
+}
+
+void Stopped(const std::string& port_file) {
+  if (!port_file.empty()) std::remove(port_file.c_str());
+  spdlog::info("event=stop");
+}
+
 int Run() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -152,7 +176,8 @@ int Run() {
   const std::string port_file = absl::GetFlag(FLAGS_port_file);
   if (!port_file.empty()) {
     const int port = (*server)->port();
-    const absl::Status written = WritePortFile(port_file, absl::StrCat(port != 0 ? std::to_string(port) : address, "\n"));
+    const absl::Status written =
+        WritePortFile(port_file, absl::StrCat(port != 0 ? std::to_string(port) : address, "\n"));
     if (!written.ok()) return Fail(written, kRuntime);
   }
   std::cout << "paramd listens on " << address << std::endl;
@@ -160,14 +185,15 @@ int Run() {
   int signal = 0;
   sigwait(&signals, &signal);
   spdlog::info("event=drain signal={} grace={}", signal, absl::FormatDuration(absl::GetFlag(FLAGS_grace)));
-  std::thread([signals] {
-    int second = 0;
-    sigwait(&signals, &second);
-    _exit(kRuntime);
+  const absl::Duration grace = absl::GetFlag(FLAGS_grace);
+  std::thread([signals, grace, port_file] {
+    if (AwaitSignal(signals, grace)) _exit(kRuntime);
+    // A peer that does not read from its connection holds up gRPC's own shutdown for longer than it is told.
+    Stopped(port_file);
+    _exit(kClean);
   }).detach();
-  (*server)->Shutdown(absl::GetFlag(FLAGS_grace));
-  if (!port_file.empty()) std::remove(port_file.c_str());
-  spdlog::info("event=stop");
+  (*server)->Shutdown(grace - std::min(grace / 10, absl::Seconds(1)));
+  Stopped(port_file);
   return kClean;
 }
 

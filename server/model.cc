@@ -9,6 +9,19 @@
 #include "absl/strings/str_cat.h"
 
 namespace paramd {
+namespace {
+
+// Of what a worker says when it leaves.
+constexpr size_t kMaxErrorLength = 4096;
+
+// At most `max` bytes of UTF-8 text, not cut within a character.
+std::string Shortened(const std::string& text, size_t max) {
+  if (text.size() <= max) return text;
+  while (max > 0 && (static_cast<unsigned char>(text[max]) & 0xc0) == 0x80) --max;
+  return text.substr(0, max);
+}
+
+}  // namespace
 
 class Model::Deferred {
  public:
@@ -29,6 +42,7 @@ Model::Model(CheckedSpec spec, ModelOptions options)
     : spec_(std::move(spec)),
       options_(options),
       algorithm_(spec_.algorithm->make_server(spec_.hyperparameters)),
+      state_vectors_(algorithm_->state_vectors()),
       needs_base_(algorithm_->needs_base()),
       answers_before_commit_(algorithm_->answers_before_commit()),
       own_centers_(algorithm_->own_centers()),
@@ -48,7 +62,6 @@ absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarna
     if (auto status = MakeRoomLocked(); !status.ok()) return status;
     it = members_.emplace(worker, std::make_unique<Member>()).first;
     it->second->name = worker;
-    it->second->state = v1::WorkerInfo::STATE_UNSPECIFIED;
   }
   Member* member = it->second.get();
   const bool repeated = member->state == v1::WorkerInfo::LIVE && nonce != 0 && nonce == member->nonce;
@@ -59,10 +72,13 @@ absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarna
                                              " has; a later attempt has taken its place, so stop this one"));
     }
     const uint64_t next = incarnation != 0 ? incarnation : member->incarnation + 1;
-    if (next != member->incarnation) {
-      // Sequences begin anew, and what was kept for the old incarnation's retries goes.
-      RetireLocked(member, v1::WorkerInfo::EXPIRED, "", &deferred);
+    if (next != member->incarnation || nonce != member->nonce) {
+      // Another process: sequences begin anew, and what was kept for the old one's retries goes. The incarnation comes
+      // first, so that whoever waits for the old one learns that it was fenced.
       member->incarnation = next;
+      RetireLocked(member, v1::WorkerInfo::EXPIRED, "", &deferred);
+      member->state = v1::WorkerInfo::STATE_UNSPECIFIED;
+      member->lease = std::make_shared<Lease>();
       member->sequence = 0;
       member->base_version = -1;
     }
@@ -71,8 +87,6 @@ absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarna
   if (member->state != v1::WorkerInfo::LIVE) BecomeLiveLocked(member);
   member->lease->Renew(options_.clock->Now());
   if (!first_join_.has_value()) first_join_ = options_.clock->Now();
-  // Waiters of the incarnation that was fenced learn of it.
-  WakeLocked(&deferred);
   return member->incarnation;
 }
 
@@ -85,23 +99,36 @@ absl::Status Model::MakeRoomLocked() {
                                                      " live workers, as many as this server allows; raise "
                                                      "--max_workers"));
   }
+  history_.Forget(idle->first);
   members_.erase(idle);
   return absl::OkStatus();
 }
 
 void Model::BecomeLiveLocked(Member* member) {
-  if (spec_.consistency.mode == Consistency::kBounded) {
-    const uint64_t slowest = SlowestLocked();
-    if (slowest != std::numeric_limits<uint64_t>::max()) member->arrived = member->clock = slowest;
+  const uint64_t slowest = SlowestLocked();
+  if (spec_.consistency.mode == Consistency::kBounded && slowest != std::numeric_limits<uint64_t>::max()) {
+    if (member->state == v1::WorkerInfo::STATE_UNSPECIFIED) {
+      // A late joiner starts beside the slowest.
+      member->arrived = member->clock = slowest;
+    } else {
+      // One that was away is where it was, so that it can't run further ahead by losing its lease; but nobody waits for
+      // it, nor it for more than a window if the others began anew meanwhile.
+      if (member->arrived > slowest && member->arrived - slowest > spec_.consistency.bound) {
+        member->arrived = slowest + spec_.consistency.bound + 1;
+      }
+      member->arrived = std::max(member->arrived, slowest);
+      member->clock = std::clamp(member->clock, slowest, member->arrived);
+    }
   }
   member->state = v1::WorkerInfo::LIVE;
   member->message.clear();
 }
 
 void Model::RetireLocked(Member* member, v1::WorkerInfo::State state, std::string message, Deferred* deferred) {
-  if (member->state != v1::WorkerInfo::LIVE) return;
+  const bool was_live = member->state == v1::WorkerInfo::LIVE;
   member->state = state;
   member->message = std::move(message);
+  if (!was_live) return;
   member->answer.reset();
   member->base.reset();
   FinishRoundLocked();
@@ -146,7 +173,9 @@ absl::Status Model::Leave(const std::string& worker, uint64_t incarnation, const
   MutexLock lock(&mutex_);
   auto member = FindLocked(worker, incarnation);
   if (!member.ok()) return member.status();
-  RetireLocked(*member, error.empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED, error, &deferred);
+  if ((*member)->state == v1::WorkerInfo::LEFT || (*member)->state == v1::WorkerInfo::FAILED) return absl::OkStatus();
+  RetireLocked(*member, error.empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED,
+               Shortened(error, kMaxErrorLength), &deferred);
   return absl::OkStatus();
 }
 
@@ -176,10 +205,9 @@ uint64_t Model::SlowestLocked() const {
 namespace {
 
 absl::Status NonFiniteInitial(const v1::ModelSpec& spec, int64_t index) {
-  return absl::InvalidArgumentError(absl::StrCat("the initial center of model '", spec.name(),
-                                                 "' is NaN or infinite in ",
-                                                 DescribePosition(spec, static_cast<uint64_t>(index)),
-                                                 "; check the file or the initializer it comes from"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the initial center of model '", spec.name(), "' is NaN or infinite in ",
+      DescribePosition(spec, static_cast<uint64_t>(index)), "; check the file or the initializer it comes from"));
 }
 
 // The CRC-32 of each tensor.
@@ -211,7 +239,7 @@ absl::Status Model::Initialize(CommitBuffer* floats) {
   }
   if (floats->first_non_finite() >= 0) return NonFiniteInitial(spec_.spec, floats->first_non_finite());
   // Built outside the lock; only the first one stays.
-  Center center(spec_.floats, algorithm_->state_vectors());
+  Center center(spec_.floats, state_vectors_);
   center.Set(floats);
   const std::vector<uint32_t> checksums = Checksums(spec_.spec, *center.TakeSnapshot());
   Deferred deferred;
@@ -225,7 +253,8 @@ absl::Status Model::Initialize(CommitBuffer* floats) {
   }
   std::vector<std::string> differing;
   for (int i = 0; i < spec_.spec.tensors_size(); ++i) {
-    if (checksums[i] != initial_checksums_[i]) differing.push_back(absl::StrCat("'", spec_.spec.tensors(i).name(), "'"));
+    if (checksums[i] == initial_checksums_[i]) continue;
+    differing.push_back(absl::StrCat("'", spec_.spec.tensors(i).name(), "'"));
   }
   if (differing.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat("model '", name(), "' was initialized before with other values of ",
@@ -238,7 +267,7 @@ void Model::InitializeFrom(const Snapshot& snapshot) {
   Deferred deferred;
   MutexLock lock(&mutex_);
   if (center_.has_value()) return;
-  center_.emplace(snapshot, algorithm_->state_vectors());
+  center_.emplace(snapshot, state_vectors_);
   initial_checksums_ = Checksums(spec_.spec, snapshot);
   WakeLocked(&deferred);
 }
@@ -268,7 +297,8 @@ absl::Status Model::CheckCommitLocked(const ExchangeCall& call, const Member& me
                                                       "; sequences only grow"));
   }
   if (!center_.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat("model '", name(), "' has no center yet; initialize it with a "
+    return absl::FailedPreconditionError(absl::StrCat("model '", name(),
+                                                      "' has no center yet; initialize it with a "
                                                       "worker or `paramctl create --from`"));
   }
   if (call.sequence == member.sequence) return absl::OkStatus();  // A retry: its base may be gone.
@@ -317,9 +347,7 @@ void Model::Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commi
   std::optional<CommitBuffer> consumed = std::move(commit);
   MutexLock lock(&mutex_);
   Waiter waiter{.call = call, .done = std::move(done)};
-  const auto refuse = [&](const absl::Status& status) {
-    deferred.Add(std::move(waiter.done), {.status = status});
-  };
+  const auto refuse = [&](const absl::Status& status) { deferred.Add(std::move(waiter.done), {.status = status}); };
   if (call.worker.empty() && !consumed.has_value()) {
     if (!closed_.ok()) return refuse(closed_);
     return WaitLocked(std::move(waiter), &deferred);
@@ -328,9 +356,9 @@ void Model::Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commi
   if (!found.ok()) return refuse(found.status());
   Member* member = waiter.member = *found;
   if (call.commit_floats == 0 && call.sequence != 0 && call.sequence != member->sequence) {
-    return refuse(absl::FailedPreconditionError(absl::StrCat("worker '", call.worker, "' asks for the answer to commit ",
-                                                             call.sequence, ", but its last commit is ",
-                                                             member->sequence)));
+    return refuse(
+        absl::FailedPreconditionError(absl::StrCat("worker '", call.worker, "' asks for the answer to commit ",
+                                                   call.sequence, ", but its last commit is ", member->sequence)));
   }
   // `consumed` is absent for a retry, whose bytes were dropped.
   if (call.commit_floats > 0) {
@@ -357,7 +385,6 @@ void Model::Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commi
   }
   if (call.sequence != 0) {
     waiter.answer.committed = true;
-    waiter.answer.version = member->version;
     waiter.answer.staleness = member->staleness;
   }
   WaitLocked(std::move(waiter), &deferred);
@@ -369,11 +396,10 @@ void Model::ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* 
   const CommitInfo info{.version = version,
                         .base_version = call.base_version < 0 ? version : call.base_version,
                         .staleness = call.base_version < 0 ? 0 : version - call.base_version};
-  if (answers_before_commit_) member->answer = center_->TakeSnapshot();
+  if (answers_before_commit_) member->answer = call.pull ? center_->TakeSnapshot() : nullptr;
   if (spec_.consistency.mode == Consistency::kSync) {
     center_->Fold(algorithm_.get(), info, commit, member->base.get());
     member->committed_round = round_;
-    member->version = version + center_->folded();
   } else {
     center_->Apply(algorithm_.get(), info, commit, member->base.get());
     member->version = center_->version();
@@ -395,6 +421,9 @@ void Model::FinishRoundLocked() {
     if (member->state == v1::WorkerInfo::LIVE && member->committed_round != round_) return;
   }
   center_->FinishRound(algorithm_.get());
+  for (const auto& [worker, member] : members_) {
+    if (member->committed_round == round_) member->version = center_->version();
+  }
   ++round_;
 }
 
@@ -421,8 +450,10 @@ bool Model::ReadyLocked(Waiter* waiter, uint64_t slowest) {
       return true;
     }
     if (member->state != v1::WorkerInfo::LIVE) {
-      answer.status = absl::FailedPreconditionError(absl::StrCat("worker '", member->name, "' is no longer a live "
-                                                                 "worker of model '", name(), "'"));
+      answer.status = absl::FailedPreconditionError(absl::StrCat("worker '", member->name,
+                                                                 "' is no longer a live "
+                                                                 "worker of model '",
+                                                                 name(), "'"));
       return true;
     }
   }
@@ -445,7 +476,10 @@ bool Model::ReadyLocked(Waiter* waiter, uint64_t slowest) {
     if (bounded && member->arrived - std::min(slowest, member->arrived) > spec_.consistency.bound) return false;
   }
   if (waiter->call.pull && !center_.has_value()) return false;
-  if (member != nullptr) member->clock = member->arrived;
+  if (member != nullptr) {
+    member->clock = member->arrived;
+    if (answer.committed) answer.version = member->version;
+  }
   return true;
 }
 
@@ -458,6 +492,11 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> Model::Pull(const ExchangeCall& 
   if (!found.ok()) return found.status();
   Member* member = *found;
   std::shared_ptr<const Snapshot> center;
+  if (call.sequence != 0 && call.sequence != member->sequence) {
+    return absl::FailedPreconditionError(absl::StrCat("worker '", member->name,
+                                                      "' has committed again, so the answer to its commit ",
+                                                      call.sequence, " is of no use to it any more"));
+  }
   if (!answers_before_commit_ || call.sequence == 0) {
     center = center_->TakeSnapshot();
   } else if (member->answer != nullptr) {
@@ -503,7 +542,8 @@ void Model::WakeLocked(Deferred* deferred) {
 
 absl::Status Model::WaitedTooLongLocked(const Waiter& waiter) const {
   if (!center_.has_value()) {
-    return absl::DeadlineExceededError(absl::StrCat("model '", name(), "' has no center yet; initialize it with a "
+    return absl::DeadlineExceededError(absl::StrCat("model '", name(),
+                                                    "' has no center yet; initialize it with a "
                                                     "worker or `paramctl create --from`"));
   }
   std::string behind;
@@ -601,8 +641,8 @@ v1::ModelInfo Model::Describe() const {
   if (commits_ > 0) {
     info.set_mean_staleness(staleness_sum_ / static_cast<double>(commits_));
     info.set_training_time_s(absl::ToDoubleSeconds(last_commit_ - *first_join_));
-    const auto last = std::find_if(staleness_histogram_.rbegin(), staleness_histogram_.rend(),
-                                   [](uint64_t n) { return n > 0; });
+    const auto last =
+        std::find_if(staleness_histogram_.rbegin(), staleness_histogram_.rend(), [](uint64_t n) { return n > 0; });
     for (auto it = staleness_histogram_.begin(); it != last.base(); ++it) info.add_staleness_histogram(*it);
   }
   const absl::Time now = options_.clock->Now();
@@ -624,8 +664,8 @@ v1::ModelInfo Model::Describe() const {
       out->set_lease_remaining_s(absl::ToDoubleSeconds(options_.lease - (now - member->lease->renewed())));
     }
     const Member* self = member.get();
-    out->set_waiting(std::any_of(waiters_.begin(), waiters_.end(),
-                                 [self](const Waiter& waiter) { return waiter.member == self; }));
+    out->set_waiting(
+        std::any_of(waiters_.begin(), waiters_.end(), [self](const Waiter& waiter) { return waiter.member == self; }));
   }
   return info;
 }

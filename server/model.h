@@ -50,7 +50,7 @@ struct ExchangeCall {
 struct ExchangeAnswer {
   absl::Status status;
   bool committed = false;  // the commit is part of the center, also when `status` says that waiting ran out
-  int64_t version = 0;     // of the center after the commit
+  int64_t version = 0;     // of the center after the commit (sync: after its round); only if `status` is OK
   int64_t staleness = 0;
 };
 
@@ -67,7 +67,9 @@ class Lease {
 // Thread-safe. Callbacks run on the thread that made them possible, never under the lock; they may call back.
 //
 // Status codes of workers' calls: ABORTED, a newer incarnation of the worker has joined; NOT_FOUND, the worker never
-// joined, or the model was deleted; UNAVAILABLE, the server is shutting down.
+// joined, or the model was deleted; FAILED_PRECONDITION, the worker has left; UNAVAILABLE, the server is shutting down.
+// Exchanges also: INVALID_ARGUMENT, the commit is malformed or not finite; FAILED_PRECONDITION, what the commit or its
+// answer needs is not there (center, base, kept answer); DEADLINE_EXCEEDED, CANCELLED.
 class Model {
  public:
   using Done = std::function<void(ExchangeAnswer)>;
@@ -138,7 +140,7 @@ class Model {
     std::shared_ptr<Lease> lease = std::make_shared<Lease>();
     uint64_t incarnation = 0;
     uint64_t nonce = 0;
-    v1::WorkerInfo::State state = v1::WorkerInfo::LIVE;
+    v1::WorkerInfo::State state = v1::WorkerInfo::STATE_UNSPECIFIED;  // while it joins
     std::string message;
 
     uint64_t arrived = 0;  // windows whose commit has come in; `clock` follows when the exchange may end
@@ -152,7 +154,7 @@ class Model {
 
     // The last commit, for its retries.
     uint64_t sequence = 0;
-    int64_t version = 0;
+    int64_t version = 0;  // sync: known when the round is finished
     int64_t staleness = 0;
     std::shared_ptr<const Snapshot> answer;  // of the elastic family, until acknowledged
 
@@ -161,7 +163,7 @@ class Model {
 
   struct Waiter {
     ExchangeCall call;
-    bool begin = false;  // waits to commit rather than for its answer
+    bool begin = false;        // waits to commit rather than for its answer
     Member* member = nullptr;  // null: a reader
     ExchangeAnswer answer;     // as far as it is known
     Done done;
@@ -186,7 +188,8 @@ class Model {
   absl::Status CheckCommitLocked(const ExchangeCall& call, const Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // INVALID_ARGUMENT that names the place, with the likely cause.
   absl::Status NonFiniteError(const std::string& worker, const CommitBuffer& commit) const;
-  void ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* commit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* commit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Finishes the sync round if every live member has committed.
   void FinishRoundLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -200,6 +203,7 @@ class Model {
   const CheckedSpec spec_;
   const ModelOptions options_;
   const std::unique_ptr<ServerHalf> algorithm_;  // its calls are made under mutex_
+  const int state_vectors_;
   const bool needs_base_;
   const bool answers_before_commit_;
   const bool own_centers_;
@@ -209,7 +213,7 @@ class Model {
 
   mutable Mutex mutex_;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Center> center_ ABSL_GUARDED_BY(mutex_);  // once initialized
+  std::optional<Center> center_ ABSL_GUARDED_BY(mutex_);             // once initialized
   std::vector<uint32_t> initial_checksums_ ABSL_GUARDED_BY(mutex_);  // of each tensor
   std::map<std::string, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);

@@ -9,16 +9,16 @@
 namespace paramd {
 namespace {
 
-constexpr uint64_t kMinInFlightBytes = uint64_t{64} << 20;
+// Until a model needs more.
+constexpr uint64_t kDefaultInFlightBytes = uint64_t{64} << 20;
 
-absl::Status Draining() {
-  return absl::UnavailableError("the server is shutting down; try again when it is back");
-}
+absl::Status Draining() { return absl::UnavailableError("the server is shutting down; try again when it is back"); }
 
 }  // namespace
 
 Models::Models(ModelsOptions options)
-    : options_(options), in_flight_(std::max(options.max_in_flight_bytes, kMinInFlightBytes)) {}
+    : options_(options),
+      in_flight_(options.max_in_flight_bytes != 0 ? options.max_in_flight_bytes : kDefaultInFlightBytes) {}
 
 absl::StatusOr<v1::ModelInfo> Models::Create(const v1::ModelSpec& spec) {
   auto checked = CheckSpec(spec, options_.max_model_bytes);
@@ -151,10 +151,16 @@ absl::StatusOr<std::shared_ptr<Model>> Models::FindOrCreateMember(const Model& e
   std::shared_ptr<Model> member;
   {
     MutexLock lock(&mutex_);
+    // It may have been deleted meanwhile.
+    if (auto found = FindLocked(ensemble.name()); !found.ok()) return found.status();
     std::vector<std::string>& workers = ensembles_[ensemble.name()];
     const auto it = std::find(workers.begin(), workers.end(), worker);
+    const bool known = it != workers.end();
     const std::string name = absl::StrCat(ensemble.name(), "/", it - workers.begin());
-    if (it != workers.end()) return FindLocked(name);
+    if (known) {
+      // Unless somebody deleted it alone.
+      if (auto found = FindLocked(name); found.ok()) return found;
+    }
     CheckedSpec spec = ensemble.checked_spec();
     spec.spec.set_name(name);
     if (models_.count(name) > 0) {
@@ -164,7 +170,7 @@ absl::StatusOr<std::shared_ptr<Model>> Models::FindOrCreateMember(const Model& e
     auto inserted = InsertLocked(std::move(spec));
     if (!inserted.ok()) return inserted.status();
     member = *std::move(inserted);
-    workers.push_back(worker);
+    if (!known) workers.push_back(worker);
   }
   if (initial != nullptr) member->InitializeFrom(*initial);
   return member;
@@ -172,6 +178,7 @@ absl::StatusOr<std::shared_ptr<Model>> Models::FindOrCreateMember(const Model& e
 
 void Models::Tick() {
   for (const auto& model : List()) model->Tick();
+  in_flight_.Expire(options_.model.clock->Now());
 }
 
 void Models::Drain() {

@@ -22,7 +22,7 @@ struct ModelsOptions {
   ModelOptions model;
   size_t max_models = 1024;
   uint64_t max_model_bytes = uint64_t{64} << 30;
-  // 0: twice the largest model, and at least 64 MiB.
+  // 0: 64 MiB. Never less than two commits of the largest model.
   uint64_t max_in_flight_bytes = 0;
 };
 
@@ -50,6 +50,7 @@ class Models {
   // Joins a model, or a worker's own member of an ensemble, which is created on its first join.
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request);
 
+  // Expires leases and waits. To be called every now and then.
   void Tick();
 
   // Refuses everything from now on with UNAVAILABLE, and answers what waits.
@@ -59,7 +60,8 @@ class Models {
 
  private:
   absl::StatusOr<std::shared_ptr<Model>> InsertLocked(CheckedSpec spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<Model>> FindLocked(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::shared_ptr<Model>> FindLocked(const std::string& name) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The member of `ensemble` for a worker: the same for the same name.
   absl::StatusOr<std::shared_ptr<Model>> FindOrCreateMember(const Model& ensemble, const std::string& worker,
                                                             std::shared_ptr<const Snapshot> initial);

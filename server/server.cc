@@ -72,9 +72,10 @@ absl::Status CheckOptions(const ServerOptions& options) {
   auto address = ParseListenAddress(options.listen);
   if (!address.ok()) return address.status();
   if (!address->loopback() && !options.insecure) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "refusing to listen on ", options.listen, " without TLS: whoever reaches it could read and change every model; "
-        "listen on 127.0.0.1 or a unix socket, or pass --insecure if the network is trusted"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("refusing to listen on ", options.listen,
+                     " without TLS: whoever reaches it could read and change every model; "
+                     "listen on 127.0.0.1 or a unix socket, or pass --insecure if the network is trusted"));
   }
   if (options.threads < 1 || options.threads > 1024) {
     return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, "; use 1 to 1024"));
@@ -183,18 +184,18 @@ void Server::Impl::ServeControlPlane() {
   Serve<v1::GetModelRequest, v1::ModelInfo>(&AsyncService::RequestGetModel, [this](const auto& r, auto* reply) {
     return Unpack(models_.Describe(r.model()), reply);
   });
-  Serve<v1::ListModelsRequest, v1::ListModelsReply>(
-      &AsyncService::RequestListModels, [this](const auto&, auto* reply) {
-        for (const auto& model : models_.List()) *reply->add_models() = model->Describe();
-        return absl::OkStatus();
-      });
+  Serve<v1::ListModelsRequest, v1::ListModelsReply>(&AsyncService::RequestListModels, [this](const auto&, auto* reply) {
+    for (const auto& model : models_.List()) *reply->add_models() = model->Describe();
+    return absl::OkStatus();
+  });
   Serve<v1::DeleteModelRequest, v1::DeleteModelReply>(
       &AsyncService::RequestDeleteModel, [this](const auto& r, auto*) { return models_.Delete(r.model()); });
-  Serve<v1::ListAlgorithmsRequest, v1::ListAlgorithmsReply>(
-      &AsyncService::RequestListAlgorithms, [](const auto&, auto* reply) {
-        for (const Algorithm* algorithm : ListAlgorithms()) *reply->add_algorithms() = Describe(*algorithm);
-        return absl::OkStatus();
-      });
+  Serve<v1::ListAlgorithmsRequest, v1::ListAlgorithmsReply>(&AsyncService::RequestListAlgorithms,
+                                                            [](const auto&, auto* reply) {
+                                                              for (const Algorithm* algorithm : ListAlgorithms())
+                                                                *reply->add_algorithms() = Describe(*algorithm);
+                                                              return absl::OkStatus();
+                                                            });
   Serve<v1::JoinRequest, v1::JoinReply>(&AsyncService::RequestJoin, [this](const auto& r, auto* reply) {
     auto status = Unpack(models_.Join(r), reply);
     reply->set_server_version(kVersion);
@@ -208,18 +209,18 @@ void Server::Impl::ServeControlPlane() {
     auto model = models_.Find(r.model());
     return model.ok() ? (*model)->Leave(r.worker(), r.incarnation(), r.error()) : model.status();
   });
-  Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>(
-      &AsyncService::RequestReportHistory, [this](const auto& r, auto*) {
-        auto model = models_.Find(r.model());
-        return model.ok() ? (*model)->Report(r) : model.status();
-      });
-  Serve<v1::GetHistoryRequest, v1::GetHistoryReply>(
-      &AsyncService::RequestGetHistory, [this](const auto& r, auto* reply) {
-        auto model = models_.Find(r.model());
-        if (!model.ok()) return model.status();
-        *reply = (*model)->ReadHistory(r);
-        return absl::OkStatus();
-      });
+  Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>(&AsyncService::RequestReportHistory,
+                                                          [this](const auto& r, auto*) {
+                                                            auto model = models_.Find(r.model());
+                                                            return model.ok() ? (*model)->Report(r) : model.status();
+                                                          });
+  Serve<v1::GetHistoryRequest, v1::GetHistoryReply>(&AsyncService::RequestGetHistory,
+                                                    [this](const auto& r, auto* reply) {
+                                                      auto model = models_.Find(r.model());
+                                                      if (!model.ok()) return model.status();
+                                                      *reply = (*model)->ReadHistory(r);
+                                                      return absl::OkStatus();
+                                                    });
   Serve<v1::GetStatusRequest, v1::ServerStatus>(&AsyncService::RequestGetStatus, [this](const auto&, auto* reply) {
     *reply = GetStatus();
     return absl::OkStatus();

@@ -10,9 +10,6 @@
 namespace paramd {
 namespace {
 
-// A chunk larger than this isn't kept while its commit waits for room: the client is told to back off.
-constexpr size_t kMaxQueuedChunkBytes = size_t{64} << 10;
-
 constexpr absl::Duration kMaxWait = absl::Hours(24);
 
 size_t ChunkBytes(const DecodedExchange& message) {
@@ -78,6 +75,8 @@ void Session::OnStarted(bool ok) {
   }
   Listen(service_, queue_, models_, sessions_);
   sessions_->Add(shared_from_this());
+  // OnDone may have come already, on another thread.
+  if (done_) sessions_->Remove(shared_from_this());
   Read();
 }
 
@@ -157,11 +156,13 @@ void Session::BeginExchange(DecodedExchange message) {
            .tag = this};
   if (header_.encoding() != v1::FLOAT32) {
     return ReplyStatus(absl::UnimplementedError(absl::StrCat("encoding ", header_.encoding(),
-                                                        " is unknown to this server; it knows FLOAT32 (0). Is the "
-                                                        "client newer than the server?")));
+                                                             " is unknown to this server; it knows FLOAT32 (0). Is the "
+                                                             "client newer than the server?")));
   }
   if (header_.commit_floats() > 0) return BeginCommit(std::move(message));
-  if (!call_.pull && call_.sequence == 0) return ReplyStatus(absl::InvalidArgumentError("an exchange with neither a commit nor a pull"));
+  if (!call_.pull && call_.sequence == 0) {
+    return ReplyStatus(absl::InvalidArgumentError("an exchange with neither a commit nor a pull"));
+  }
   Exchange(std::nullopt);
 }
 
@@ -177,9 +178,10 @@ void Session::Exchange(std::optional<CommitBuffer> commit) {
 void Session::BeginCommit(DecodedExchange first) {
   if (header_.initialize()) {
     if (header_.commit_floats() != model_->checked_spec().floats) {
-      return ReplyStatus(absl::InvalidArgumentError(absl::StrCat(
-          "the initial center of model '", model_->name(), "' has ", header_.commit_floats(),
-          " floats where the model has ", model_->checked_spec().floats, "; compare the tensors with `paramctl show`")));
+      return ReplyStatus(absl::InvalidArgumentError(
+          absl::StrCat("the initial center of model '", model_->name(), "' has ", header_.commit_floats(),
+                       " floats where the model has ", model_->checked_spec().floats,
+                       "; compare the tensors with `paramctl show`")));
     }
     lease_ = nullptr;
     return ReserveForCommit(std::move(first));
@@ -207,15 +209,20 @@ void Session::ReserveForCommit(DecodedExchange first) {
   };
   InFlightLimiter* const limiter = models_->in_flight();
   if (Reservation now = limiter->TryReserve(model_->bytes()); !now.empty()) return receive(std::move(now), first);
-  if (ChunkBytes(first) > kMaxQueuedChunkBytes) {
-    return ReplyStatus(absl::ResourceExhaustedError(absl::StrCat(
-        limiter->used_bytes(), " bytes are in flight, and the cap is ", limiter->max_bytes(),
-        "; the commit was not read: back off and send it again, its header first (or raise --max_in_flight_bytes)")));
-  }
-  limiter->Reserve(this, model_->bytes(), [receive, first = std::move(first)](Reservation reservation) {
-    receive(std::move(reservation), first);
-  });
+  if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
+  limiter->Reserve(
+      this, model_->bytes(),
+      [self = shared_from_this(), receive, first = std::move(first)](Reservation reservation) {
+        reservation.empty() ? self->ReplyStatus(self->NoRoom()) : receive(std::move(reservation), first);
+      },
+      call_.deadline);
   if (done_ && limiter->Cancel(this)) Finish(absl::CancelledError(""));
+}
+
+absl::Status Session::NoRoom() const {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      models_->in_flight()->used_bytes(), " bytes are in flight, and the cap is ", models_->in_flight()->max_bytes(),
+      "; back off and try again, the header of a commit before its bytes (or raise --max_in_flight_bytes)"));
 }
 
 void Session::Receive(const DecodedExchange& message) {
@@ -246,10 +253,18 @@ void Session::Exchanged(ExchangeAnswer answer) {
   WaitingIn(nullptr);
   if (!answer.status.ok() || !call_.pull) return Reply(answer);
   if (!reservation_.empty()) return SendCenter(answer);
-  models_->in_flight()->Reserve(this, model_->bytes(), [self = shared_from_this(), answer](Reservation reservation) {
-    self->reservation_ = std::move(reservation);
-    self->SendCenter(answer);
-  });
+  models_->in_flight()->Reserve(
+      this, model_->bytes(),
+      [self = shared_from_this(), answer](Reservation reservation) {
+        if (reservation.empty()) {
+          ExchangeAnswer refused = answer;
+          refused.status = self->NoRoom();
+          return self->Reply(refused);
+        }
+        self->reservation_ = std::move(reservation);
+        self->SendCenter(answer);
+      },
+      call_.deadline);
   if (done_ && models_->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
 }
 

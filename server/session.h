@@ -74,6 +74,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void BeginExchange(DecodedExchange message);
   void BeginCommit(DecodedExchange first);
   void ReserveForCommit(DecodedExchange first);
+  absl::Status NoRoom() const;
   void Receive(const DecodedExchange& message);
   void CommitReceived();
   void Exchange(std::optional<CommitBuffer> commit);

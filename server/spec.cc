@@ -19,9 +19,8 @@ absl::Status CheckModelName(const std::string& name) {
   bool good = !name.empty() && name.size() <= kMaxNameLength;
   for (const char c : name) good = good && (absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-' || c == '/');
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "model name '", name.substr(0, kMaxNameLength), "': use 1 to ", kMaxNameLength,
-      " of the characters A-Z a-z 0-9 . _ - /"));
+  return absl::InvalidArgumentError(absl::StrCat("model name '", name.substr(0, kMaxNameLength), "': use 1 to ",
+                                                 kMaxNameLength, " of the characters A-Z a-z 0-9 . _ - /"));
 }
 
 absl::StatusOr<uint64_t> CheckTensor(const v1::Tensor& tensor) {
@@ -44,6 +43,18 @@ absl::StatusOr<uint64_t> CheckTensor(const v1::Tensor& tensor) {
   return floats;
 }
 
+std::string FormatConsistency(const Consistency& consistency) {
+  switch (consistency.mode) {
+    case Consistency::kAsync:
+      return "async";
+    case Consistency::kSync:
+      return "sync";
+    case Consistency::kBounded:
+      break;
+  }
+  return absl::StrCat("bounded:", consistency.bound);
+}
+
 }  // namespace
 
 absl::StatusOr<Consistency> ParseConsistency(const std::string& text) {
@@ -51,7 +62,8 @@ absl::StatusOr<Consistency> ParseConsistency(const std::string& text) {
   if (text == "sync") return Consistency{Consistency::kSync, 0};
   absl::string_view bound = text;
   uint64_t s = 0;
-  if (absl::ConsumePrefix(&bound, "bounded:") && absl::SimpleAtoi(bound, &s)) return Consistency{Consistency::kBounded, s};
+  if (absl::ConsumePrefix(&bound, "bounded:") && absl::SimpleAtoi(bound, &s))
+    return Consistency{Consistency::kBounded, s};
   return absl::InvalidArgumentError(
       absl::StrCat("consistency '", text, "': use async, sync, or bounded:S with a whole number S >= 0"));
 }
@@ -76,9 +88,8 @@ absl::StatusOr<CheckedSpec> CheckSpec(const v1::ModelSpec& given, uint64_t max_b
   if (!complete.ok()) return complete.status();
   checked.hyperparameters = *std::move(complete);
 
-  const std::string consistency =
-      given.consistency().empty() ? checked.algorithm->default_consistency : given.consistency();
-  auto parsed = ParseConsistency(consistency);
+  auto parsed =
+      ParseConsistency(given.consistency().empty() ? checked.algorithm->default_consistency : given.consistency());
   if (!parsed.ok()) return parsed.status();
   checked.consistency = *parsed;
 
@@ -109,7 +120,7 @@ absl::StatusOr<CheckedSpec> CheckSpec(const v1::ModelSpec& given, uint64_t max_b
   checked.spec.set_name(given.name());
   *checked.spec.mutable_tensors() = given.tensors();
   checked.spec.set_algorithm(checked.algorithm->name);
-  checked.spec.set_consistency(consistency);
+  checked.spec.set_consistency(FormatConsistency(checked.consistency));
   for (const auto& [name, value] : checked.hyperparameters) {
     v1::Hyperparameter* h = checked.spec.add_hyperparameters();
     h->set_name(name);

@@ -20,8 +20,8 @@ class UnaryCall : public Event {
  public:
   using Handle = std::function<absl::Status(const Request&, Reply*)>;
   // The generated RequestXxx of the service, bound to it.
-  using RequestNext = std::function<void(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Reply>*,
-                                         void* tag)>;
+  using RequestNext =
+      std::function<void(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Reply>*, void* tag)>;
 
   static void Listen(RequestNext request_next, Handle handle) {
     auto* call = new UnaryCall(std::move(request_next), std::move(handle));

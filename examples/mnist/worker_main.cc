@@ -1,8 +1,8 @@
 // mnist_worker: one worker process. It trains on its share of MNIST for a model of a running daemon, or with
 // --algorithm=single for itself. Exit codes: 0 trained, 1 failed or stopped, 2 bad flags.
 
-#include <chrono>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>

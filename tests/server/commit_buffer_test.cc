@@ -1,0 +1,223 @@
+#include "server/commit_buffer.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace paramd {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> Ramp(size_t n) {
+  std::vector<float> floats(n);
+  for (size_t i = 0; i < n; ++i) floats[i] = static_cast<float>(i) + 0.5f;
+  return floats;
+}
+
+// A message of the bytes of `floats`, cut at `cuts`, each piece `misalignment` bytes after an aligned address.
+struct Message {
+  Message(const std::vector<float>& floats, std::vector<size_t> cuts, size_t misalignment) {
+    const std::string_view bytes(reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float));
+    cuts.push_back(bytes.size());
+    size_t begin = 0;
+    for (const size_t end : cuts) {
+      auto memory = std::make_shared<std::vector<float>>((end - begin + misalignment) / sizeof(float) + 1);
+      char* const to = reinterpret_cast<char*>(memory->data()) + misalignment;
+      std::memcpy(to, bytes.data() + begin, end - begin);
+      pieces.emplace_back(to, end - begin);
+      owner->push_back(std::move(memory));
+      begin = end;
+    }
+  }
+
+  std::vector<std::string_view> pieces;
+  std::shared_ptr<std::vector<std::shared_ptr<std::vector<float>>>> owner =
+      std::make_shared<std::vector<std::shared_ptr<std::vector<float>>>>();
+};
+
+absl::Status Append(CommitBuffer* buffer, uint64_t offset, const std::vector<float>& floats,
+                    std::vector<size_t> cuts = {}, size_t misalignment = 0) {
+  const Message message(floats, std::move(cuts), misalignment);
+  return buffer->Append(offset, message.pieces, message.owner);
+}
+
+// Reads `n` floats, in steps that repeat `steps`.
+std::vector<float> ReadAll(CommitBuffer* buffer, size_t n, const std::vector<size_t>& steps) {
+  CommitBuffer::Reader reader(buffer);
+  std::vector<float> floats;
+  for (size_t i = 0; floats.size() < n; ++i) {
+    const auto read = reader.Read(std::min(steps[i % steps.size()], n - floats.size()));
+    floats.insert(floats.end(), read.begin(), read.end());
+  }
+  return floats;
+}
+
+TEST_CASE("Floats are read as they were sent, wherever two pieces split them and however they are aligned") {
+  const std::vector<float> sent = Ramp(5);
+  for (size_t misalignment = 0; misalignment < 4; ++misalignment) {
+    for (size_t first = 0; first <= 20; ++first) {
+      for (size_t second = first; second <= 20; ++second) {
+        for (const std::vector<size_t>& steps : {std::vector<size_t>{1}, {2}, {5}, {3, 1}}) {
+          INFO("misalignment " << misalignment << ", cut at " << first << " and " << second << ", steps of "
+                               << steps[0]);
+          CommitBuffer buffer(5);
+          REQUIRE(Append(&buffer, 0, sent, {first, second}, misalignment).ok());
+          REQUIRE(buffer.complete());
+          REQUIRE(buffer.first_non_finite() == -1);
+          REQUIRE(ReadAll(&buffer, 5, steps) == sent);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("A float may come in four pieces, with empty ones between") {
+  CommitBuffer buffer(2);
+  REQUIRE(Append(&buffer, 0, {1.25f, -2.5f}, {0, 1, 1, 2, 3, 3, 3, 4, 8}, 1).ok());
+  CHECK(ReadAll(&buffer, 2, {2}) == std::vector<float>{1.25f, -2.5f});
+}
+
+TEST_CASE("Aligned floats within a piece are read where they are, without a copy") {
+  const std::vector<float> sent = Ramp(100);
+  CommitBuffer buffer(100);
+  const std::string_view bytes(reinterpret_cast<const char*>(sent.data()), 400);
+  REQUIRE(buffer.Append(0, {bytes}, nullptr).ok());
+  CommitBuffer::Reader reader(&buffer);
+  CHECK(reader.Read(30).data() == sent.data());
+  CHECK(reader.Read(70).data() == sent.data() + 30);
+}
+
+TEST_CASE("A long commit in many messages is read in pieces of any size") {
+  const size_t n = 3 * kPieceFloats + 17;
+  const std::vector<float> sent = Ramp(n);
+  CommitBuffer buffer(n);
+  for (size_t begin = 0; begin < n;) {
+    const size_t count = std::min<size_t>(n - begin, 1000);
+    CHECK_FALSE(buffer.complete());
+    const std::vector<float> part(sent.begin() + begin, sent.begin() + begin + count);
+    REQUIRE(Append(&buffer, begin, part, {count * 2 + 1}, begin % 4).ok());
+    begin += count;
+    CHECK(buffer.received() == begin);
+  }
+  CHECK(buffer.complete());
+  CHECK(ReadAll(&buffer, n, {kPieceFloats, 1, 999}) == sent);
+}
+
+TEST_CASE("A chunk that is out of order, repeated or leaves a gap is refused and says what was due") {
+  CommitBuffer buffer(10);
+  REQUIRE(Append(&buffer, 0, Ramp(4)).ok());
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{3}, uint64_t{5}, ~uint64_t{0}}) {
+    const absl::Status status = Append(&buffer, offset, Ramp(2));
+    CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK_THAT(std::string(status.message()), Contains("where float 4 was due") && Contains("in order"));
+  }
+  CHECK(buffer.received() == 4);
+  CHECK(Append(&buffer, 4, Ramp(6)).ok());
+}
+
+TEST_CASE("More floats than the model has are refused") {
+  CommitBuffer buffer(3);
+  REQUIRE(Append(&buffer, 0, Ramp(2)).ok());
+  const absl::Status status = Append(&buffer, 2, Ramp(2));
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(status.message()), Contains("more than the 3 floats") && Contains("paramctl show"));
+  CHECK_FALSE(buffer.complete());
+}
+
+TEST_CASE("Bytes that are no whole number of floats are refused") {
+  CommitBuffer buffer(3);
+  const absl::Status status = buffer.Append(0, {"12345", "67"}, nullptr);
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(status.message()), Contains("7 bytes") && Contains("whole number"));
+}
+
+TEST_CASE("A message without floats changes nothing") {
+  CommitBuffer buffer(1);
+  CHECK(buffer.Append(0, {}, nullptr).ok());
+  CHECK(buffer.Append(0, {"", ""}, nullptr).ok());
+  CHECK(buffer.received() == 0);
+  CHECK(Append(&buffer, 0, {2}).ok());
+  CHECK(ReadAll(&buffer, 1, {1}) == std::vector<float>{2});
+}
+
+TEST_CASE("The first NaN or infinity is found wherever it is, also where two pieces split it") {
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
+    for (size_t at = 0; at < 9; ++at) {
+      for (size_t cut = 0; cut <= 20; ++cut) {
+        INFO(bad << " at " << at << ", cut at " << cut);
+        std::vector<float> sent = Ramp(9);
+        sent[at] = bad;
+        sent[8] = kNan;
+        CommitBuffer buffer(9);
+        // Two messages, of 4 and 5 floats.
+        REQUIRE(Append(&buffer, 0, {sent.begin(), sent.begin() + 4}, {std::min<size_t>(cut, 16)}, 1).ok());
+        CHECK(buffer.first_non_finite() == (at < 4 ? static_cast<int64_t>(at) : -1));
+        REQUIRE(Append(&buffer, 4, {sent.begin() + 4, sent.end()}, {cut}, 2).ok());
+        CHECK(buffer.first_non_finite() == static_cast<int64_t>(at));
+      }
+    }
+  }
+}
+
+TEST_CASE("The first NaN is found beyond the first of the pieces that a message is searched in") {
+  std::vector<float> sent = Ramp(3 * kPieceFloats);
+  const size_t at = GENERATE(kPieceFloats - 1, kPieceFloats, 2 * kPieceFloats + 5);
+  sent[at] = kNan;
+  CommitBuffer buffer(sent.size());
+  REQUIRE(Append(&buffer, 0, sent).ok());
+  CHECK(buffer.first_non_finite() == static_cast<int64_t>(at));
+}
+
+TEST_CASE("Large, tiny, negative and denormal floats are finite") {
+  const std::vector<float> floats = {std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 1e-45f,
+                                     -0.0f, 0.0f};
+  CHECK(FirstNonFinite(floats) == -1);
+  CHECK(FirstNonFinite({}) == -1);
+  CHECK(FirstNonFinite(std::vector<float>{0, -kNan}) == 1);
+}
+
+TEST_CASE("Bytes are let go of as they are read") {
+  CommitBuffer buffer(6);
+  std::vector<std::weak_ptr<const void>> owners;
+  for (int i = 0; i < 3; ++i) {
+    auto floats = std::make_shared<std::vector<float>>(2, 1.0f);
+    owners.push_back(floats);
+    const std::string_view bytes(reinterpret_cast<const char*>(floats->data()), 8);
+    REQUIRE(buffer.Append(2 * i, {bytes}, floats).ok());
+  }
+  CommitBuffer::Reader reader(&buffer);
+  reader.Read(2);
+  CHECK_FALSE(owners[0].expired());  // what was read is still in use
+  reader.Read(2);
+  CHECK(owners[0].expired());
+  CHECK_FALSE(owners[1].expired());
+  reader.Read(2);
+  CHECK(owners[1].expired());
+  CHECK_FALSE(owners[2].expired());
+  buffer = CommitBuffer(6);
+  CHECK(owners[2].expired());
+}
+
+TEST_CASE("A reader that keeps the bytes can be followed by another one") {
+  CommitBuffer buffer(5);
+  REQUIRE(Append(&buffer, 0, Ramp(5), {6}).ok());
+  {
+    CommitBuffer::Reader reader(&buffer, /*release=*/false);
+    reader.Read(3);
+    reader.Read(2);
+  }
+  CHECK(ReadAll(&buffer, 5, {2}) == Ramp(5));
+}
+
+}  // namespace
+}  // namespace paramd

@@ -1,0 +1,365 @@
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/model.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/model_worker.h"
+
+namespace paramd::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr absl::Duration kLease = absl::Seconds(30);
+
+// A model of one float, at 0, whose time the test moves.
+struct Fixture {
+  explicit Fixture(const std::string& algorithm = "downpour", const std::string& consistency = "async",
+                   size_t max_workers = 100)
+      : model(MakeModel(MakeSpec(algorithm, 1, consistency),
+                        {.clock = &clock, .lease = kLease, .max_workers = max_workers})) {
+    Initialize(model.get(), {0});
+  }
+
+  v1::WorkerInfo::State StateOf(const std::string& worker) const { return DescribeWorker(*model, worker).state(); }
+
+  FakeClock clock;
+  std::unique_ptr<Model> model;
+};
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+TEST_CASE("The model assigns incarnations from 1 upwards, for each name apart") {
+  Fixture f;
+  CHECK(*f.model->Join("a", 0, 1) == 1);
+  CHECK(*f.model->Join("a", 0, 2) == 2);
+  CHECK(*f.model->Join("b", 0, 3) == 1);
+}
+
+TEST_CASE("A join repeated with its nonce changes nothing") {
+  Fixture f;
+  CHECK(*f.model->Join("a", 0, 77) == 1);
+  CHECK(*f.model->Join("a", 0, 77) == 1);
+  CHECK(*f.model->Join("a", 0, 78) == 2);
+  CHECK(f.model->Describe().workers_size() == 1);
+}
+
+TEST_CASE("A worker may bring its incarnation, and the next one assigned follows it") {
+  Fixture f;
+  CHECK(*f.model->Join("a", 7, 1) == 7);
+  CHECK(*f.model->Join("a", 9, 2) == 9);
+  CHECK(*f.model->Join("a", 0, 3) == 10);
+}
+
+TEST_CASE("A lower incarnation than the last is refused with ABORTED") {
+  Fixture f;
+  REQUIRE(f.model->Join("a", 7, 1).ok());
+  const absl::Status status = f.model->Join("a", 6, 2).status();
+  CHECK(status.code() == absl::StatusCode::kAborted);
+  CHECK_THAT(Text(status), Contains("'a'") && Contains("'m'") && Contains("6") && Contains("7"));
+  CHECK(f.model->Heartbeat("a", 7).ok());
+}
+
+TEST_CASE("A worker's name has 1 to 256 characters") {
+  Fixture f;
+  CHECK(f.model->Join("", 0, 1).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(f.model->Join(std::string(257, 'x'), 0, 1).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(f.model->Join(std::string(256, 'x'), 0, 1).ok());
+}
+
+TEST_CASE("A new incarnation fences the commits, pulls and heartbeats of the old one") {
+  Fixture f;
+  ModelWorker old(f.model.get(), "a");
+  REQUIRE(old.Exchange({1}).status.ok());
+  ModelWorker fresh(f.model.get(), "a");
+
+  const absl::Status refused = old.Commit({1}).status;
+  CHECK(refused.code() == absl::StatusCode::kAborted);
+  CHECK_THAT(Text(refused), Contains("incarnation 1") && Contains("incarnation 2"));
+  CHECK(old.Pull().status.code() == absl::StatusCode::kAborted);
+  CHECK(old.Heartbeat().code() == absl::StatusCode::kAborted);
+  CHECK(old.Leave().code() == absl::StatusCode::kAborted);
+  CHECK(f.model
+            ->Report([] {
+              v1::ReportHistoryRequest request;
+              request.set_worker("a");
+              request.set_incarnation(1);
+              return request;
+            }())
+            .code() == absl::StatusCode::kAborted);
+  CHECK(f.model->FindLease("a", 1) == nullptr);
+  CHECK(f.model->Describe().version() == 1);
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+
+  // The new one counts its commits from 1.
+  const Outcome outcome = fresh.Exchange({1});
+  CHECK(outcome.status.ok());
+  CHECK(outcome.version == 2);
+}
+
+TEST_CASE("A commit whose bytes were still on their way when a new incarnation joined is refused and changes nothing") {
+  Fixture f;
+  ModelWorker old(f.model.get(), "a");
+  old.StartSlowly({1});
+  REQUIRE(old.may_send());
+  ModelWorker fresh(f.model.get(), "a");
+  old.SendBytes();
+  CHECK(old.End().status.code() == absl::StatusCode::kAborted);
+  CHECK(f.model->Describe().version() == 0);
+  CHECK(Floats(*f.model->TakeSnapshot()) == std::vector<float>{0});
+}
+
+TEST_CASE("An exchange that waits is told ABORTED when a new incarnation of its worker joins") {
+  Fixture f("downpour", "sync");
+  ModelWorker other(f.model.get(), "b");
+  ModelWorker old(f.model.get(), "a");
+  old.Start({1});
+  REQUIRE(old.waiting());
+  ModelWorker fresh(f.model.get(), "a");
+  REQUIRE_FALSE(old.waiting());
+  const Outcome outcome = old.End();
+  CHECK(outcome.status.code() == absl::StatusCode::kAborted);
+  CHECK(outcome.committed);
+}
+
+TEST_CASE("A commit that waits for its turn is told ABORTED when a new incarnation of its worker joins") {
+  Fixture f("aeasgd", "bounded:0");
+  ModelWorker other(f.model.get(), "b");
+  ModelWorker old(f.model.get(), "a");
+  old.Start({1});
+  REQUIRE(old.waiting());
+  ModelWorker fresh(f.model.get(), "a");
+  REQUIRE_FALSE(old.waiting());
+  const Outcome outcome = old.End();
+  CHECK(outcome.status.code() == absl::StatusCode::kAborted);
+  CHECK_FALSE(outcome.committed);
+  CHECK(f.model->Describe().version() == 0);
+}
+
+TEST_CASE("Another process that brings the same incarnation counts its commits from 1") {
+  Fixture f;
+  REQUIRE(*f.model->Join("a", 3, /*nonce=*/1) == 3);
+  ExchangeCall call{.worker = "a", .incarnation = 3, .sequence = 1, .base_version = 0, .commit_floats = 1};
+  const auto commit = [&] {
+    ExchangeAnswer answer;
+    f.model->Exchange(call, MakeBuffer({1}), [&](ExchangeAnswer a) { answer = std::move(a); });
+    return answer;
+  };
+  CHECK(commit().version == 1);
+  REQUIRE(*f.model->Join("a", 3, /*nonce=*/2) == 3);
+  const ExchangeAnswer answer = commit();
+  CHECK(answer.status.ok());
+  CHECK(answer.version == 2);
+  CHECK(f.model->Describe().version() == 2);
+}
+
+TEST_CASE("Calls of a worker that never joined are NOT_FOUND") {
+  Fixture f;
+  CHECK(f.model->Heartbeat("a", 1).code() == absl::StatusCode::kNotFound);
+  CHECK(f.model->Leave("a", 1, "").code() == absl::StatusCode::kNotFound);
+  CHECK(f.model->FindLease("a", 1) == nullptr);
+  ExchangeAnswer answer;
+  f.model->BeginCommit({.worker = "a", .incarnation = 1, .sequence = 1, .commit_floats = 1},
+                       [&](ExchangeAnswer a) { answer = std::move(a); });
+  CHECK(answer.status.code() == absl::StatusCode::kNotFound);
+  CHECK_THAT(Text(answer.status), Contains("'a'") && Contains("join first"));
+}
+
+TEST_CASE("A worker that leaves is shown as left, and as failed with its error") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  ModelWorker b(f.model.get(), "b");
+  REQUIRE(a.Leave().ok());
+  REQUIRE(b.Leave("its data has 27 columns, not 28").ok());
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LEFT);
+  CHECK(f.StateOf("b") == v1::WorkerInfo::FAILED);
+  CHECK(DescribeWorker(*f.model, "b").message() == "its data has 27 columns, not 28");
+  CHECK(DescribeWorker(*f.model, "b").lease_remaining_s() == 0);
+}
+
+TEST_CASE("A long error is shortened between two characters") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  std::string error = "x";
+  while (error.size() < 10'000) error += "θ";
+  REQUIRE(a.Leave(error).ok());
+  const std::string message = DescribeWorker(*f.model, "a").message();
+  CHECK(message == error.substr(0, 4095));
+}
+
+TEST_CASE("A worker whose lease ran out and then leaves has left, and the first reason stays") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  f.clock.Advance(2 * kLease);
+  f.model->Tick();
+  REQUIRE(f.StateOf("a") == v1::WorkerInfo::EXPIRED);
+  REQUIRE(a.Leave("no data").ok());
+  REQUIRE(a.Leave().ok());
+  CHECK(f.StateOf("a") == v1::WorkerInfo::FAILED);
+  CHECK(DescribeWorker(*f.model, "a").message() == "no data");
+}
+
+TEST_CASE("A worker that left may leave again, but must join before anything else") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  REQUIRE(a.Leave().ok());
+  CHECK(a.Leave().ok());
+  const absl::Status status = a.Commit({1}).status;
+  CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_THAT(Text(status), Contains("has left") && Contains("join again"));
+  CHECK(a.Heartbeat().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LEFT);
+
+  ModelWorker again(f.model.get(), "a");
+  CHECK(again.Commit({1}).status.ok());
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+}
+
+TEST_CASE("A lease runs out once nothing has renewed it for its length") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  ModelWorker b(f.model.get(), "b");
+  f.clock.Advance(kLease);
+  f.model->Tick();
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+  CHECK(DescribeWorker(*f.model, "a").lease_remaining_s() == 0);
+  REQUIRE(b.Heartbeat().ok());
+  f.clock.Advance(absl::Milliseconds(1));
+  f.model->Tick();
+  CHECK(f.StateOf("a") == v1::WorkerInfo::EXPIRED);
+  CHECK_THAT(DescribeWorker(*f.model, "a").message(), Contains("30s"));
+  CHECK(f.StateOf("b") == v1::WorkerInfo::LIVE);
+  CHECK(DescribeWorker(*f.model, "b").lease_remaining_s() == Approx(29.999));
+}
+
+TEST_CASE("Every call of a worker renews its lease") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  const auto check = [&](const char* what, auto call) {
+    INFO(what);
+    f.clock.Advance(kLease);
+    call();
+    f.clock.Advance(kLease);
+    f.model->Tick();
+    CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+  };
+  check("heartbeat", [&] { CHECK(a.Heartbeat().ok()); });
+  check("pull", [&] { CHECK(a.Pull().status.ok()); });
+  check("commit", [&] { CHECK(a.Commit({1}).status.ok()); });
+  check("acknowledge", [&] { a.Acknowledge(); });
+  check("the beginning of a commit", [&] { a.StartSlowly({1}); });
+  check("a chunk of a commit", [&] { f.model->FindLease("a", 1)->Renew(f.clock.Now()); });
+  check("report", [&] {
+    v1::ReportHistoryRequest request;
+    request.set_worker("a");
+    request.set_incarnation(1);
+    CHECK(f.model->Report(request).ok());
+  });
+}
+
+TEST_CASE("Chunks of a fenced incarnation don't keep the new one alive") {
+  Fixture f;
+  ModelWorker old(f.model.get(), "a");
+  const auto lease = f.model->FindLease("a", 1);
+  ModelWorker fresh(f.model.get(), "a");
+  f.clock.Advance(kLease + absl::Seconds(1));
+  lease->Renew(f.clock.Now());
+  f.model->Tick();
+  CHECK(f.StateOf("a") == v1::WorkerInfo::EXPIRED);
+}
+
+TEST_CASE("A worker whose lease ran out is live again with its next call") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  const auto expire = [&] {
+    f.clock.Advance(2 * kLease);
+    f.model->Tick();
+    REQUIRE(f.StateOf("a") == v1::WorkerInfo::EXPIRED);
+  };
+  expire();
+  CHECK(a.Heartbeat().ok());
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+  CHECK(DescribeWorker(*f.model, "a").message().empty());
+  expire();
+  CHECK(a.Exchange({1}).version == 1);
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+  expire();
+  // It still knows the last commit.
+  CHECK(a.Retry().version == 1);
+  CHECK(f.model->Describe().version() == 1);
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+}
+
+TEST_CASE(
+    "Past max_workers a worker that is no longer live is forgotten, and with all of them live a join is refused") {
+  Fixture f("downpour", "async", /*max_workers=*/2);
+  ModelWorker a(f.model.get(), "a");
+  ModelWorker b(f.model.get(), "b");
+  const absl::Status status = f.model->Join("c", 0, 1).status();
+  CHECK(status.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(Text(status), Contains("--max_workers") && Contains("2 live workers"));
+  v1::ReportHistoryRequest report;
+  report.set_worker("a");
+  report.set_incarnation(1);
+  report.add_records();
+  REQUIRE(f.model->Report(report).ok());
+  REQUIRE(a.Leave().ok());
+  CHECK(f.model->Join("c", 0, 1).ok());
+  CHECK(f.model->ReadHistory({}).workers_size() == 0);
+  const v1::ModelInfo info = f.model->Describe();
+  REQUIRE(info.workers_size() == 2);
+  CHECK(info.workers(0).worker() == "b");
+  CHECK(info.workers(1).worker() == "c");
+}
+
+TEST_CASE("Closing answers whoever waits, and every later call") {
+  Fixture f("downpour", "sync");
+  ModelWorker a(f.model.get(), "a");
+  ModelWorker b(f.model.get(), "b");
+  a.Start({1});
+  REQUIRE(a.waiting());
+  f.model->Close(absl::NotFoundError("model 'm' was deleted"));
+  REQUIRE_FALSE(a.waiting());
+  CHECK(a.End().status == absl::NotFoundError("model 'm' was deleted"));
+  f.model->Close(absl::UnavailableError("a second reason"));
+
+  CHECK(b.Exchange({1}).status.code() == absl::StatusCode::kNotFound);
+  CHECK(b.Pull().status.code() == absl::StatusCode::kNotFound);
+  CHECK(b.Heartbeat().code() == absl::StatusCode::kNotFound);
+  CHECK(b.Leave().code() == absl::StatusCode::kNotFound);
+  CHECK(f.model->Join("c", 0, 1).status().code() == absl::StatusCode::kNotFound);
+  CommitBuffer center = MakeBuffer({0});
+  CHECK(f.model->Initialize(&center).code() == absl::StatusCode::kNotFound);
+  ExchangeAnswer answer;
+  f.model->Exchange({.pull = true}, {}, [&](ExchangeAnswer got) { answer = std::move(got); });
+  CHECK(answer.status.code() == absl::StatusCode::kNotFound);
+}
+
+TEST_CASE("A model that is destroyed answers whoever waits with UNAVAILABLE") {
+  Fixture f("downpour", "sync");
+  REQUIRE(f.model->Join("a", 0, 1).ok());
+  REQUIRE(f.model->Join("b", 0, 1).ok());
+  absl::Status status;
+  f.model->Exchange({.worker = "a", .incarnation = 1, .sequence = 1, .base_version = 0, .commit_floats = 1},
+                    MakeBuffer({1}), [&](ExchangeAnswer answer) { status = answer.status; });
+  REQUIRE(status.ok());
+  f.model.reset();
+  CHECK(status.code() == absl::StatusCode::kUnavailable);
+}
+
+TEST_CASE("A callback may call back into the model") {
+  Fixture f("downpour", "sync");
+  ModelWorker a(f.model.get(), "a");
+  bool called = false;
+  f.model->Exchange({.worker = "a", .incarnation = 1, .sequence = 1, .base_version = 0, .commit_floats = 1},
+                    MakeBuffer({1}), [&](ExchangeAnswer) {
+                      called = f.model->Describe().version() == 1 && f.model->Leave("a", 1, "").ok();
+                      f.model->Tick();
+                    });
+  CHECK(called);
+}
+
+}  // namespace
+}  // namespace paramd::testing

@@ -1,0 +1,202 @@
+#include "tests/support/model_worker.h"
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "server/spec.h"
+
+namespace paramd::testing {
+
+v1::ModelSpec MakeSpec(const std::string& algorithm, size_t floats, const std::string& consistency,
+                       const Hyperparameters& hyperparameters) {
+  v1::ModelSpec spec;
+  spec.set_name("m");
+  spec.set_algorithm(algorithm);
+  spec.set_consistency(consistency);
+  v1::Tensor* tensor = spec.add_tensors();
+  tensor->set_name("w");
+  tensor->add_shape(static_cast<int64_t>(floats));
+  for (const auto& [name, value] : hyperparameters) {
+    v1::Hyperparameter* h = spec.add_hyperparameters();
+    h->set_name(name);
+    h->set_value(value);
+  }
+  return spec;
+}
+
+std::unique_ptr<Model> MakeModel(const v1::ModelSpec& spec, ModelOptions options) {
+  auto checked = CheckSpec(spec, uint64_t{1} << 40);
+  INFO(checked.status());
+  REQUIRE(checked.ok());
+  return std::make_unique<Model>(*std::move(checked), options);
+}
+
+CommitBuffer MakeBuffer(std::vector<float> floats) {
+  CommitBuffer buffer(floats.size());
+  const auto owner = std::make_shared<const std::vector<float>>(std::move(floats));
+  const std::string_view bytes(reinterpret_cast<const char*>(owner->data()), owner->size() * sizeof(float));
+  if (!buffer.Append(0, {bytes}, owner).ok()) throw std::logic_error("the buffer refused its own length");
+  return buffer;
+}
+
+std::vector<float> Floats(const Snapshot& snapshot) {
+  std::vector<float> floats;
+  floats.reserve(snapshot.floats);
+  for (const BlockRef& block : snapshot.blocks) {
+    floats.insert(floats.end(), block.floats().begin(), block.floats().end());
+  }
+  return floats;
+}
+
+void Initialize(Model* model, std::vector<float> center) {
+  CommitBuffer buffer = MakeBuffer(std::move(center));
+  const absl::Status status = model->Initialize(&buffer);
+  INFO(status);
+  REQUIRE(status.ok());
+}
+
+v1::WorkerInfo DescribeWorker(const Model& model, const std::string& worker) {
+  const v1::ModelInfo described = model.Describe();
+  for (const v1::WorkerInfo& info : described.workers()) {
+    if (info.worker() == worker) return info;
+  }
+  FAIL("no worker " << worker);
+  return {};
+}
+
+ModelWorker::ModelWorker(Model* model, std::string name, uint64_t incarnation) : model_(model), name_(std::move(name)) {
+  auto joined = model_->Join(name_, incarnation, /*nonce=*/0);
+  if (!joined.ok()) throw std::runtime_error(joined.status().ToString());
+  incarnation_ = *joined;
+}
+
+ModelWorker::~ModelWorker() { Cancel(); }
+
+void ModelWorker::Start(std::vector<float> commit, bool pull) {
+  commit_ = std::move(commit);
+  slowly_ = false;
+  ++sequence_;
+  Begin(/*with_commit=*/true, pull);
+}
+
+void ModelWorker::StartSlowly(std::vector<float> commit, bool pull) {
+  commit_ = std::move(commit);
+  slowly_ = true;
+  ++sequence_;
+  Begin(/*with_commit=*/true, pull);
+}
+
+void ModelWorker::StartRetry() { Begin(/*with_commit=*/true, call_.pull); }
+
+void ModelWorker::StartPull() {
+  Begin(/*with_commit=*/false, /*pull=*/true);
+  CallExchange(/*with_bytes=*/false);
+}
+
+void ModelWorker::StartAskAgain() {
+  Begin(/*with_commit=*/false, call_.pull);
+  call_.sequence = sequence_;
+  CallExchange(/*with_bytes=*/false);
+}
+
+void ModelWorker::Begin(bool with_commit, bool pull) {
+  {
+    MutexLock lock(&mutex_);
+    if (stage_ != Stage::kIdle) throw std::logic_error("one exchange at a time");
+    stage_ = with_commit ? Stage::kBeginning : Stage::kExchanging;
+  }
+  call_ = {.worker = name_,
+           .incarnation = incarnation_,
+           .sequence = with_commit ? sequence_ : 0,
+           .base_version = base_version_,
+           .commit_floats = with_commit ? commit_.size() : 0,
+           .pull = pull,
+           .deadline = model_->Now() + wait_,
+           .tag = this};
+  if (with_commit) model_->BeginCommit(call_, [this](ExchangeAnswer answer) { Began(std::move(answer)); });
+}
+
+void ModelWorker::Began(ExchangeAnswer answer) {
+  if (!answer.status.ok()) return EndWith({.status = answer.status});
+  if (answer.committed) return CallExchange(/*with_bytes=*/false);
+  if (!slowly_) return CallExchange(/*with_bytes=*/true);
+  MutexLock lock(&mutex_);
+  stage_ = Stage::kMaySend;
+  changed_.SignalAll();
+}
+
+void ModelWorker::SendBytes() { CallExchange(/*with_bytes=*/true); }
+
+void ModelWorker::CallExchange(bool with_bytes) {
+  {
+    MutexLock lock(&mutex_);
+    stage_ = Stage::kExchanging;
+  }
+  std::optional<CommitBuffer> bytes;
+  if (with_bytes) bytes = MakeBuffer(commit_);
+  model_->Exchange(call_, std::move(bytes), [this](ExchangeAnswer answer) { Exchanged(std::move(answer)); });
+}
+
+void ModelWorker::Exchanged(ExchangeAnswer answer) {
+  Outcome outcome{
+      .status = answer.status, .committed = answer.committed, .version = answer.version, .staleness = answer.staleness};
+  if (answer.status.ok() && call_.pull) {
+    auto center = model_->Pull(call_);
+    outcome.status = center.status();
+    if (center.ok()) {
+      outcome.center = *std::move(center);
+      outcome.version = base_version_ = outcome.center->version;
+    }
+  }
+  EndWith(std::move(outcome));
+}
+
+void ModelWorker::EndWith(Outcome outcome) {
+  MutexLock lock(&mutex_);
+  outcome_ = std::move(outcome);
+  stage_ = Stage::kIdle;
+  changed_.SignalAll();
+}
+
+bool ModelWorker::may_send() const {
+  MutexLock lock(&mutex_);
+  return stage_ == Stage::kMaySend;
+}
+
+bool ModelWorker::waiting() const {
+  MutexLock lock(&mutex_);
+  return stage_ == Stage::kBeginning || stage_ == Stage::kExchanging;
+}
+
+Outcome ModelWorker::End() {
+  MutexLock lock(&mutex_);
+  while (stage_ != Stage::kIdle) {
+    if (changed_.WaitWithTimeout(&mutex_, absl::Minutes(1))) throw std::runtime_error("the exchange does not end");
+  }
+  return std::exchange(outcome_, {});
+}
+
+Outcome ModelWorker::Exchange(std::vector<float> commit) {
+  Start(std::move(commit));
+  return End();
+}
+
+Outcome ModelWorker::Commit(std::vector<float> commit) {
+  Start(std::move(commit), /*pull=*/false);
+  return End();
+}
+
+Outcome ModelWorker::Pull() {
+  StartPull();
+  return End();
+}
+
+Outcome ModelWorker::Retry() {
+  StartRetry();
+  return End();
+}
+
+}  // namespace paramd::testing
