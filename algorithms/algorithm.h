@@ -41,7 +41,7 @@ struct CommitInfo {
   int64_t staleness = 0;     // version - base_version, >= 0
 };
 
-// A piece of one commit: spans of equal length over the same parameters. No span aliases another.
+// A piece of one commit: spans of equal length over the same parameters. None aliases `sum`.
 struct MergePiece {
   absl::Span<const float> commit;  // what the worker sent: δ or W
   absl::Span<const float> center;  // θ

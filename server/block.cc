@@ -8,8 +8,6 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-size_t PaddedBytes(size_t floats) { return (floats * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment; }
-
 }  // namespace
 
 BlockRef::~BlockRef() {
@@ -25,7 +23,7 @@ std::shared_ptr<BlockPool> BlockPool::Create(size_t retained_bytes) {
 
 BlockPool::~BlockPool() {
   for (BlockRef::Block* block : free_) {
-    std::free(block->data);
+    std::free(block->memory);
     delete block;
   }
 }
@@ -42,8 +40,10 @@ BlockRef BlockPool::Allocate(size_t floats) {
   if (block == nullptr) {
     block = new BlockRef::Block;
     block->size = floats;
-    block->data = static_cast<float*>(std::aligned_alloc(kAlignment, PaddedBytes(floats)));
-    if (block->data == nullptr) throw std::bad_alloc();
+    block->memory = std::malloc(floats * sizeof(float) + kAlignment);
+    if (block->memory == nullptr) throw std::bad_alloc();
+    block->data = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(block->memory) + kAlignment - 1) / kAlignment *
+                                           kAlignment);
   }
   block->refs.store(1, std::memory_order_relaxed);
   block->pool = shared_from_this();
@@ -60,7 +60,7 @@ void BlockPool::Free(BlockRef::Block* block) {
       return;
     }
   }
-  std::free(block->data);
+  std::free(block->memory);
   delete block;
 }
 

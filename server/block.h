@@ -40,7 +40,8 @@ class BlockRef {
   friend class BlockPool;
   struct Block {
     std::atomic<int> refs{1};
-    float* data = nullptr;
+    void* memory = nullptr;  // as malloc gave it
+    float* data = nullptr;   // aligned
     size_t size = 0;
     std::shared_ptr<BlockPool> pool;  // while handed out
   };

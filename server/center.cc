@@ -8,8 +8,8 @@ namespace {
 
 size_t Bytes(size_t floats) { return floats * sizeof(float); }
 
-// Enough for one copy-on-write generation of a small model; a large one keeps a part of it.
-size_t RetainedBytes(size_t floats) { return std::max<size_t>(size_t{64} << 20, Bytes(floats) / 4); }
+// Of a large model, free blocks beyond these go back to malloc, where commits can use the memory as well.
+constexpr size_t kRetainedBytes = size_t{16} << 20;
 
 absl::Span<const float> BasePiece(const Snapshot* base, size_t block, size_t offset, size_t n) {
   if (base == nullptr) return {};
@@ -19,12 +19,12 @@ absl::Span<const float> BasePiece(const Snapshot* base, size_t block, size_t off
 }  // namespace
 
 Center::Center(size_t floats, int state_vectors)
-    : floats_(floats), pool_(BlockPool::Create(RetainedBytes(floats))), blocks_(AllocateZeroed()) {
+    : floats_(floats), pool_(BlockPool::Create(kRetainedBytes)), blocks_(AllocateZeroed()) {
   for (int i = 0; i < state_vectors; ++i) state_.push_back(AllocateZeroed());
 }
 
 Center::Center(const Snapshot& snapshot, int state_vectors)
-    : floats_(snapshot.floats), pool_(BlockPool::Create(RetainedBytes(floats_))), blocks_(snapshot.blocks) {
+    : floats_(snapshot.floats), pool_(BlockPool::Create(kRetainedBytes)), blocks_(snapshot.blocks) {
   for (int i = 0; i < state_vectors; ++i) state_.push_back(AllocateZeroed());
 }
 

@@ -89,15 +89,23 @@ void InFlightLimiter::Give(uint64_t bytes) {
 }
 
 void InFlightLimiter::Serve() {
-  std::list<Waiter> served;
-  {
-    MutexLock lock(&mutex_);
-    while (!waiters_.empty() && FitsLocked(waiters_.front().bytes)) {
-      used_bytes_ += waiters_.front().bytes;
-      served.splice(served.end(), waiters_, waiters_.begin());
+  // A callback may release in its turn: the Serve that called it goes on then, or the stack would grow by every waiter.
+  thread_local const InFlightLimiter* serving = nullptr;
+  if (serving == this) return;
+  const InFlightLimiter* const outer = std::exchange(serving, this);
+  while (true) {
+    std::list<Waiter> served;
+    {
+      MutexLock lock(&mutex_);
+      while (!waiters_.empty() && FitsLocked(waiters_.front().bytes)) {
+        used_bytes_ += waiters_.front().bytes;
+        served.splice(served.end(), waiters_, waiters_.begin());
+      }
     }
+    if (served.empty()) break;
+    for (Waiter& waiter : served) waiter.ready(Reservation(this, waiter.bytes));
   }
-  for (Waiter& waiter : served) waiter.ready(Reservation(this, waiter.bytes));
+  serving = outer;
 }
 
 uint64_t InFlightLimiter::used_bytes() const {

@@ -139,7 +139,8 @@ absl::Status WritePortFile(const std::string& path, const std::string& text) {
 void TuneMalloc() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
-  mallopt(M_ARENA_MAX, 2);
+  // What one thread frees, all can use.
+  mallopt(M_ARENA_MAX, 1);
 }
 
 // Whether one of `signals`, which are blocked, comes within `timeout`.

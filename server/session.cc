@@ -207,11 +207,14 @@ void Session::ReserveForCommit(DecodedExchange first) {
     self->commit_.emplace(self->header_.commit_floats());
     self->Receive(message);
   };
+  // Beside its bytes, a first center is built, or a round's sum.
+  const bool twofold = header_.initialize() || model_->checked_spec().consistency.mode == Consistency::kSync;
+  const uint64_t bytes = model_->bytes() * (twofold ? 2 : 1);
   InFlightLimiter* const limiter = models_->in_flight();
-  if (Reservation now = limiter->TryReserve(model_->bytes()); !now.empty()) return receive(std::move(now), first);
+  if (Reservation now = limiter->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
   if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
   limiter->Reserve(
-      this, model_->bytes(),
+      this, bytes,
       [self = shared_from_this(), receive, first = std::move(first)](Reservation reservation) {
         reservation.empty() ? self->ReplyStatus(self->NoRoom()) : receive(std::move(reservation), first);
       },
@@ -244,8 +247,10 @@ void Session::CommitReceived() {
   if (header_.initialize()) {
     return ReplyStatus(model_->Initialize(&*commit_));
   }
-  // A worker that may have to wait for others must not keep room that they need for their commits.
-  if (model_->checked_spec().consistency.mode != Consistency::kAsync) reservation_.Release();
+  // A worker that may have to wait for others must not keep room that they need for their commits, once its own is
+  // merged.
+  Reservation until_merged;
+  if (model_->checked_spec().consistency.mode != Consistency::kAsync) until_merged = std::move(reservation_);
   Exchange(std::exchange(commit_, std::nullopt));
 }
 

@@ -213,7 +213,7 @@ TEST_CASE("A callback may release and reserve") {
   });
   limiter.Reserve(nullptr, 100, [&](Reservation) { order += "b"; });
   blocker.Release();
-  CHECK(order == "abcA");
+  CHECK(order == "aAbc");
   CHECK(limiter.used_bytes() == 100);
 }
 

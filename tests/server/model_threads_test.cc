@@ -89,5 +89,53 @@ TEST_CASE("16 threads commit ones to a model of several blocks: version and sum 
   CommitFromThreads(2 * kBlockFloats + 5, 16, 4);
 }
 
+void ExchangeAndLeave(Model* model, int index, int exchanges, Findings* findings) {
+  ModelWorker worker(model, absl::StrCat("w", index));
+  for (int i = 0; i < exchanges; ++i) {
+    Outcome outcome = worker.Exchange({1});
+    // Now and then the reply is lost.
+    if (outcome.status.ok() && i % 7 == index) outcome = worker.Retry();
+    if (!outcome.status.ok()) findings->push_back(outcome.status.ToString());
+    if (i % 2 == 0) worker.Acknowledge();
+  }
+  if (const absl::Status status = worker.Leave(); !status.ok()) findings->push_back(status.ToString());
+}
+
+void Watch(const std::atomic<bool>* done, Model* model) {
+  while (!done->load()) {
+    model->Tick();
+    model->Describe();
+    std::this_thread::yield();
+  }
+}
+
+TEST_CASE("Threads that wait for each other, with uneven numbers of windows, all finish and nothing is lost") {
+  for (const char* consistency : {"sync", "bounded:0", "bounded:2"}) {
+    for (const char* algorithm : {"downpour", "aeasgd"}) {
+      INFO(algorithm << ", " << consistency);
+      constexpr int kThreads = 6;
+      const auto model = MakeModel(MakeSpec(algorithm, 1, consistency));
+      Initialize(model.get(), {0});
+      std::atomic<bool> done{false};
+      std::thread watcher(Watch, &done, model.get());
+      std::vector<Findings> findings(kThreads);
+      std::vector<std::thread> workers;
+      int64_t commits = 0;
+      for (int i = 0; i < kThreads; ++i) {
+        const int exchanges = 40 + 10 * i;
+        workers.emplace_back(ExchangeAndLeave, model.get(), i, exchanges, &findings[i]);
+        commits += exchanges;
+      }
+      for (std::thread& thread : workers) thread.join();
+      done = true;
+      watcher.join();
+
+      for (const Findings& of_thread : findings) CHECK(of_thread == Findings());
+      CHECK(model->Describe().version() == commits);
+      if (algorithm == std::string("downpour")) CHECK(CheckUniform(*model->TakeSnapshot()) == "");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace paramd::testing
