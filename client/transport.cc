@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -15,53 +17,13 @@ constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
 // What an answer is given to travel.
 constexpr absl::Duration kAnswerMargin = absl::Milliseconds(500);
 
+// What the operations of a cancelled stream usually take to end is far less.
+constexpr absl::Duration kCloseTimeout = absl::Milliseconds(200);
+
 absl::Status Cancelled() { return absl::CancelledError("cancelled by this process"); }
 
 // gRPC's clock can't hold absl::InfiniteFuture().
 absl::Time Finite(absl::Time deadline) { return std::min(deadline, absl::Now() + absl::Hours(24 * 365)); }
-
-// The user's memory as slices, and a way to know when the transport has let go of it.
-class LiveMemory {
- public:
-  LiveMemory() : state_(std::make_shared<State>()) {}
-
-  grpc::Slice Slice(absl::Span<const float> floats) {
-    MutexLock lock(&state_->mutex);
-    ++state_->slices;
-    return grpc::Slice(const_cast<float*>(floats.data()), floats.size() * sizeof(float), &LiveMemory::Drop,
-                       new std::shared_ptr<State>(state_));
-  }
-
-  bool released() const {
-    MutexLock lock(&state_->mutex);
-    return state_->slices == 0;
-  }
-
-  // For memory that a broken connection may still refer to: its end is a matter of milliseconds.
-  void AwaitRelease(absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
-    MutexLock lock(&state_->mutex);
-    while (state_->slices > 0 && absl::Now() < deadline) {
-      state_->changed.WaitWithTimeout(&state_->mutex, deadline - absl::Now());
-    }
-  }
-
- private:
-  struct State {
-    Mutex mutex;
-    CondVar changed;
-    int slices ABSL_GUARDED_BY(mutex) = 0;
-  };
-
-  static void Drop(void* arg) {
-    const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(arg));
-    MutexLock lock(&(*state)->mutex);
-    --(*state)->slices;
-    (*state)->changed.SignalAll();
-  }
-
-  const std::shared_ptr<State> state_;
-};
 
 }  // namespace
 
@@ -139,9 +101,9 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(const std::string& 
   return std::shared_ptr<Connection>(new Connection(server));
 }
 
-Connection::Connection(std::string server) : server_(std::move(server)) { Reset(); }
+Connection::Connection(std::string server) : server_(std::move(server)), channel_(OpenChannel()) {}
 
-void Connection::Reset() {
+std::shared_ptr<grpc::Channel> Connection::OpenChannel() const {
   grpc::ChannelArguments arguments;
   // A connection of its own for every object: one worker's bytes don't queue behind another's.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -155,14 +117,7 @@ void Connection::Reset() {
   // Histories of many workers are long, and the server is one that the user chose.
   arguments.SetMaxReceiveMessageSize(1 << 30);
   arguments.SetMaxSendMessageSize(-1);
-  auto channel = grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(), arguments);
-  MutexLock lock(&mutex_);
-  channel_.swap(channel);
-}
-
-std::shared_ptr<grpc::Channel> Connection::channel() const {
-  MutexLock lock(&mutex_);
-  return channel_;
+  return grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(), arguments);
 }
 
 absl::Status Connection::Explain(const absl::Status& status) const {
@@ -207,14 +162,75 @@ absl::Status CopyChunk(const DecodedExchange& message, absl::Span<float> center,
 
 }  // namespace
 
+// Buffers for the chunks on their way out. They are copies, so that a connection that is stuck can't hold on to the
+// caller's memory; reused, they stay in the cache. Thread-safe.
+class ExchangeStream::ChunkPool : public std::enable_shared_from_this<ChunkPool> {
+ public:
+  grpc::Slice Copy(absl::Span<const float> floats) {
+    auto lent = std::make_unique<Lent>();
+    lent->pool = shared_from_this();
+    {
+      MutexLock lock(&mutex_);
+      if (!free_.empty()) {
+        lent->buffer = std::move(free_.back());
+        free_.pop_back();
+      }
+    }
+    lent->buffer.assign(floats.begin(), floats.end());
+    float* const data = lent->buffer.data();
+    return grpc::Slice(data, floats.size() * sizeof(float), &ChunkPool::GiveBack, lent.release());
+  }
+
+ private:
+  static constexpr size_t kMaxFree = 4;
+
+  struct Lent {
+    std::shared_ptr<ChunkPool> pool;
+    std::vector<float> buffer;
+  };
+
+  static void GiveBack(void* arg) {
+    const std::unique_ptr<Lent> lent(static_cast<Lent*>(arg));
+    MutexLock lock(&lent->pool->mutex_);
+    if (lent->pool->free_.size() < kMaxFree) lent->pool->free_.push_back(std::move(lent->buffer));
+  }
+
+  Mutex mutex_;
+  std::vector<std::vector<float>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What gRPC writes to while operations are under way.
+struct ExchangeStream::Call {
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
+  grpc::ByteBuffer in;
+  grpc::Status status;
+
+  // Whether all operations have ended by `deadline`.
+  bool Drain(absl::Time deadline) {
+    while (true) {
+      void* tag = nullptr;
+      bool ok = false;
+      const auto next = queue.AsyncNext(&tag, &ok, absl::ToChronoTime(Finite(deadline)));
+      if (next != grpc::CompletionQueue::GOT_EVENT) return next == grpc::CompletionQueue::SHUTDOWN;
+    }
+  }
+};
+
+ExchangeStream::ExchangeStream(std::shared_ptr<Connection> connection, Cancellation* cancellation)
+    : connection_(std::move(connection)), cancellation_(cancellation), chunks_(std::make_shared<ChunkPool>()) {}
+
+ExchangeStream::~ExchangeStream() { Close().IgnoreError(); }
+
 absl::Status ExchangeStream::Start(absl::Time deadline) {
-  if (stream_ != nullptr) return absl::OkStatus();
-  context_ = std::make_unique<grpc::ClientContext>();
-  queue_ = std::make_unique<grpc::CompletionQueue>();
-  grpc::GenericStub stub(connection_->channel());
-  stream_ = stub.PrepareCall(context_.get(), kExchangeMethod, queue_.get());
-  cancellation_->Add(context_.get());
-  stream_->StartCall(Tag(kStart));
+  if (call_ != nullptr) return absl::OkStatus();
+  if (channel_ == nullptr) channel_ = connection_->OpenChannel();
+  call_ = std::make_unique<Call>();
+  grpc::GenericStub stub(channel_);
+  call_->stream = stub.PrepareCall(&call_->context, kExchangeMethod, &call_->queue);
+  cancellation_->Add(&call_->context);
+  call_->stream->StartCall(Tag(kStart));
   auto started = Step(deadline);
   return started.ok() && !*started ? absl::UnavailableError("the stream could not be opened") : started.status();
 }
@@ -222,7 +238,7 @@ absl::Status ExchangeStream::Start(absl::Time deadline) {
 absl::StatusOr<bool> ExchangeStream::Step(absl::Time deadline) {
   void* tag = nullptr;
   bool ok = false;
-  const auto next = queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
+  const auto next = call_->queue.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
   if (next != grpc::CompletionQueue::GOT_EVENT) return absl::DeadlineExceededError("no answer in time");
   if (tag == Tag(kWrite)) writing_ = false;
   if (tag == Tag(kRead)) {
@@ -234,35 +250,31 @@ absl::StatusOr<bool> ExchangeStream::Step(absl::Time deadline) {
 
 void ExchangeStream::Write(const grpc::ByteBuffer& message) {
   writing_ = true;
-  stream_->Write(message, Tag(kWrite));
+  call_->stream->Write(message, Tag(kWrite));
 }
 
 void ExchangeStream::Read() {
   reading_ = true;
-  stream_->Read(&in_, Tag(kRead));
+  call_->stream->Read(&call_->in, Tag(kRead));
 }
 
 absl::Status ExchangeStream::Close() {
-  if (stream_ == nullptr) return absl::OkStatus();
-  grpc::Status status;
-  context_->TryCancel();
-  stream_->Finish(&status, Tag(kFinish));
-  queue_->Shutdown();
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue_->Next(&tag, &ok)) {
-  }
-  cancellation_->Remove(context_.get());
-  stream_.reset();
-  queue_.reset();
-  context_.reset();
+  if (call_ == nullptr) return absl::OkStatus();
+  std::unique_ptr<Call> call = std::move(call_);
   writing_ = reading_ = arrived_ = false;
-  return FromGrpcStatus(status);
+  cancellation_->Remove(&call->context);
+  call->context.TryCancel();
+  call->stream->Finish(&call->status, Tag(kFinish));
+  call->queue.Shutdown();
+  if (call->Drain(absl::Now() + kCloseTimeout)) return FromGrpcStatus(call->status);
+  // A write stays under way for as long as the system takes no more bytes from it, cancelled or not.
+  channel_.reset();
+  std::thread([stuck = std::move(call)] { stuck->Drain(absl::InfiniteFuture()); }).detach();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
                                                     absl::Span<float> center, Retry* retry) {
-  LiveMemory memory;
   bool header_sent = false;
   size_t sent = 0;
   v1::ReplyHeader reply;
@@ -276,7 +288,7 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
       Write(EncodeExchange(&header, 0, nullptr));
     } else {
       const size_t n = std::min(kChunkFloats, commit.size() - sent);
-      const grpc::Slice slice = memory.Slice(commit.subspan(sent, n));
+      const grpc::Slice slice = chunks_->Copy(commit.subspan(sent, n));
       Write(EncodeExchange(header_sent ? nullptr : &header, sent, &slice));
       sent += n;
     }
@@ -285,8 +297,8 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
   const auto take_message = [&]() -> absl::Status {
     arrived_ = false;
     DecodedExchange message;
-    if (auto status = DecodeExchange(&in_, &reply, &message); !status.ok()) return status;
-    in_.Clear();
+    if (auto status = DecodeExchange(&call_->in, &reply, &message); !status.ok()) return status;
+    call_->in.Clear();
     if (message.has_header) {
       replied = true;
       if (reply.pull_floats() != 0 && reply.pull_floats() != center.size()) {
@@ -302,16 +314,10 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
       const bool sending = !replied && (!header_sent || sent < commit.size());
       if (sending && !writing_) send_next();
       const bool complete = replied && received == reply.pull_floats();
-      // The caller's memory is free when nothing is being written and the transport has dropped its slices.
-      if (complete && !writing_ && memory.released()) return absl::OkStatus();
+      if (complete && !writing_) return absl::OkStatus();
       if (!complete && !reading_) Read();
-      // Slices are dropped without an event: look again soon.
-      const bool dropping = complete && !writing_;
-      auto ok = Step(dropping ? absl::Now() + absl::Milliseconds(1) : retry->attempt_deadline());
-      if (!ok.ok()) {
-        if (absl::Now() < retry->attempt_deadline()) continue;
-        return ok.status();
-      }
+      auto ok = Step(retry->attempt_deadline());
+      if (!ok.ok()) return ok.status();
       if (!*ok) return absl::UnavailableError("the exchange stream broke");
       retry->SignOfLife();
       if (arrived_) {
@@ -325,15 +331,13 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
   const absl::Status why = Close();
   // The transport knows best why its stream broke.
   if (absl::IsUnavailable(status) && !why.ok()) status = why;
-  if (!memory.released()) {
-    connection_->Reset();
-    memory.AwaitRelease(absl::Seconds(10));
-  }
+  // A silent connection may be dead: the next attempt makes another one.
+  if (absl::IsDeadlineExceeded(status)) channel_.reset();
   return status;
 }
 
 void ExchangeStream::Acknowledge(const v1::ExchangeHeader& header) {
-  if (stream_ != nullptr && !writing_) Write(EncodeExchange(&header, 0, nullptr));
+  if (call_ != nullptr && !writing_) Write(EncodeExchange(&header, 0, nullptr));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -355,7 +359,7 @@ absl::StatusOr<v1::ReplyHeader> ExchangeClient::Exchange(v1::ExchangeHeader head
     if (cancellation_->cancelled()) return Cancelled();
     // The server's "still waiting", which says for whom, is to come before the client gives up or calls it silent.
     const absl::Duration left = retry.deadline() - absl::Now();
-    const absl::Duration wait = std::min(left - std::min(left / 4, kAnswerMargin), rpc_timeout_ / 2);
+    const absl::Duration wait = std::min(left - std::min(left / 2, kAnswerMargin), rpc_timeout_ / 2);
     header.set_wait_ms(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Milliseconds(wait))));
     auto reply = stream_.Run(header, commit, center, &retry);
     absl::Status error;

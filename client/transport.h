@@ -75,17 +75,16 @@ class Retry {
   absl::BitGen random_;
 };
 
-// A channel to one server, with one TCP connection of its own. Thread-safe.
+// One server: a channel for the control plane, and others for streams. Thread-safe.
 class Connection {
  public:
   // INVALID_ARGUMENT for a malformed address.
   static absl::StatusOr<std::shared_ptr<Connection>> Open(const std::string& server);
 
   const std::string& server() const { return server_; }
-  std::shared_ptr<grpc::Channel> channel() const;
 
-  // Drops the TCP connection: what is still being written on it never arrives.
-  void Reset();
+  // With a TCP connection of its own, so that nothing queues behind its bytes.
+  std::shared_ptr<grpc::Channel> OpenChannel() const;
 
   // One call of the control plane, tried again while that makes sense.
   template <typename Request, typename Reply>
@@ -94,7 +93,7 @@ class Connection {
     while (true) {
       grpc::ClientContext context;
       context.set_deadline(absl::ToChronoTime(retry->attempt_deadline()));
-      const auto stub = v1::ParameterServer::NewStub(channel());
+      const auto stub = v1::ParameterServer::NewStub(channel_);
       retry->cancellation()->Add(&context);
       const absl::Status status = FromGrpcStatus(((*stub).*method)(&context, request, reply));
       retry->cancellation()->Remove(&context);
@@ -111,23 +110,21 @@ class Connection {
   explicit Connection(std::string server);
 
   const std::string server_;
-  mutable Mutex mutex_;
-  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<grpc::Channel> channel_;
 };
 
 // The long-lived stream of one worker or reader. Thread-compatible.
 class ExchangeStream {
  public:
-  ExchangeStream(std::shared_ptr<Connection> connection, Cancellation* cancellation)
-      : connection_(std::move(connection)), cancellation_(cancellation) {}
-  ~ExchangeStream() { Close().IgnoreError(); }
+  ExchangeStream(std::shared_ptr<Connection> connection, Cancellation* cancellation);
+  ~ExchangeStream();
 
   ExchangeStream(const ExchangeStream&) = delete;
   ExchangeStream& operator=(const ExchangeStream&) = delete;
 
   // One attempt of one exchange: sends the header and `commit` (empty: none), receives the reply and the pulled floats
   // into `center`. An error is the transport's, and the stream begins anew with the next attempt; the server's own
-  // answer is in the reply. Returns by `retry`'s deadlines, and then nothing refers to the spans any more.
+  // answer is in the reply. Returns soon after `retry`'s deadlines, and then nothing refers to the spans any more.
   absl::StatusOr<v1::ReplyHeader> Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
                                       absl::Span<float> center, Retry* retry);
 
@@ -135,6 +132,9 @@ class ExchangeStream {
   void Acknowledge(const v1::ExchangeHeader& header);
 
  private:
+  class ChunkPool;
+  struct Call;
+
   absl::Status Start(absl::Time deadline);
   // Waits for one operation and returns whether it succeeded; DEADLINE_EXCEEDED at `deadline`.
   absl::StatusOr<bool> Step(absl::Time deadline);
@@ -145,13 +145,12 @@ class ExchangeStream {
 
   const std::shared_ptr<Connection> connection_;
   Cancellation* const cancellation_;
-  std::unique_ptr<grpc::ClientContext> context_;
-  std::unique_ptr<grpc::CompletionQueue> queue_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;  // null: to be started
-  grpc::ByteBuffer in_;
+  const std::shared_ptr<ChunkPool> chunks_;
+  std::shared_ptr<grpc::Channel> channel_;  // null: to be opened
+  std::unique_ptr<Call> call_;              // null: to be started
   bool writing_ = false;
   bool reading_ = false;
-  bool arrived_ = false;  // in_ holds a message
+  bool arrived_ = false;  // the call's `in` holds a message
 };
 
 // Exchanges with retries: what Worker and Admin have in common. Thread-compatible.

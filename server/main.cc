@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -143,6 +144,14 @@ void TuneMalloc() {
   mallopt(M_ARENA_MAX, 1);
 }
 
+// A worker takes two connections, and the usual soft limit is 1024 files.
+void RaiseFileLimit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
 // Whether one of `signals`, which are blocked, comes within `timeout`.
 bool AwaitSignal(const sigset_t& signals, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
@@ -225,6 +234,7 @@ int Main(int argc, char** argv) {
     return kClean;
   }
   TuneMalloc();
+  RaiseFileLimit();
   return Run();
 }
 

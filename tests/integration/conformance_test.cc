@@ -1,0 +1,93 @@
+// Every algorithm that has a server, under every consistency: two workers train a quadratic through a real server.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "algorithms/registry.h"
+#include "tests/integration/fixtures.h"
+
+namespace paramd {
+namespace {
+
+constexpr size_t kFloats = 300;
+constexpr float kStart = 9;
+constexpr float kTarget = 1;
+
+void TrainThroughServer(const Server& server, const std::string& algorithm, const std::string& consistency) {
+  INFO(algorithm << " " << consistency);
+  const std::string model =
+      absl::StrCat(algorithm, "-", consistency.substr(0, 4), consistency.back() == '0' ? "0" : "");
+  const auto spec =
+      std::make_shared<const v1::ModelSpec>(Spec(model, algorithm, kFloats, consistency, {{"learning_rate", 0.05}}));
+  // One model for both, whoever comes first.
+  REQUIRE(Connect(server.address())->CreateModel(*spec).ok());
+  absl::StatusOr<TrainSummary> summaries[2];
+  std::string joined[2];
+  {
+    std::vector<Thread> threads;
+    for (int w = 0; w < 2; ++w) {
+      threads.emplace_back([&, w] {
+        Quadratic quadratic(kFloats, kStart, kTarget);
+        EmptyBatches batches(13);
+        const auto on_joined = [&joined, w](Worker* worker, TrainLoop*) {
+          if (worker != nullptr) joined[w] = worker->model().spec().name();
+        };
+        summaries[w] =
+            RunWorker({.server = server.address(), .model = model, .worker = std::to_string(w), .create = spec},
+                      {.epochs = 5, .communication_window = 4, .exchange_timeout = kCallTimeout}, &quadratic, &batches,
+                      on_joined);
+      });
+    }
+  }
+  const auto admin = Connect(server.address());
+  for (int w = 0; w < 2; ++w) {
+    INFO("worker " << w << ": " << summaries[w].status());
+    REQUIRE(summaries[w].ok());
+    CHECK(summaries[w]->steps == 5 * 13);
+    CHECK(summaries[w]->exchanges >= 5);
+    const auto [center, version] = ReadCenter(server.address(), joined[w]);
+    CHECK(version >= summaries[w]->exchanges);
+    for (const float value : center) {
+      if (!(std::abs(value - kTarget) < std::abs(kStart - kTarget))) FAIL("the center is at " << value);
+    }
+    const auto info = admin->GetModel(joined[w]);
+    REQUIRE(info.ok());
+    const v1::WorkerInfo worker = FindWorker(*info, std::to_string(w));
+    CHECK(worker.state() == v1::WorkerInfo::LEFT);
+    CHECK(static_cast<int64_t>(worker.commits()) == summaries[w]->exchanges);
+    CHECK(worker.rejected() == 0);
+    CHECK(info->pinned_bytes() == 0);
+    v1::GetHistoryRequest request;
+    request.set_model(joined[w]);
+    request.set_worker(std::to_string(w));
+    const auto history = admin->GetHistory(request);
+    REQUIRE(history.ok());
+    REQUIRE(history->workers_size() == 1);
+    CHECK(history->workers(0).records_size() == 5 * 13);
+  }
+}
+
+TEST_CASE("every algorithm trains through a server under every consistency") {
+  const auto server = StartServer();
+  int trained = 0;
+  for (const Algorithm* algorithm : ListAlgorithms()) {
+    if (algorithm->make_server == nullptr) continue;
+    for (const std::string consistency : {"async", "bounded:0", "bounded:2", "sync"}) {
+      TrainThroughServer(*server, algorithm->name, consistency);
+      ++trained;
+    }
+  }
+  CHECK(trained >= 9 * 4);
+}
+
+TEST_CASE("an algorithm without a server is refused a model") {
+  const auto server = StartServer();
+  const auto created = Connect(server->address())->CreateModel(Spec("m", "single", 10));
+  CHECK(created.status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(created.status().message()), Catch::Contains("trains without a server"));
+}
+
+}  // namespace
+}  // namespace paramd

@@ -1,0 +1,332 @@
+// The daemon as its administrator meets it: a process with flags, exit codes and signals.
+#include "tests/support/daemon.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "algorithms/registry.h"
+#include "proto/version.h"
+#include "tests/integration/fixtures.h"
+#include "tests/integration/raw_stream.h"
+#include "tests/integration/stub_session.h"
+
+namespace paramd {
+namespace {
+
+constexpr char kParamd[] = "server/paramd";
+constexpr char kPlugin[] = "examples/custom_algorithm/libcustom_algorithm.so";
+
+struct Ended {
+  int exit_code;
+  std::string out;
+  std::string err;
+};
+
+Ended Run(const std::vector<std::string>& flags) {
+  Process process(kParamd, flags);
+  const auto exit_code = process.Wait();
+  return {exit_code.value_or(-1), process.Out(), process.Err()};
+}
+
+// One request and its reply, of a service whose generated code this test does not have.
+std::string CallRaw(const std::string& server, const std::string& method, const std::string& request) {
+  RawStream stream(OpenChannel(server), method);
+  CHECK(stream.Write(request));
+  const std::string reply = stream.Read().value_or("no reply");
+  const grpc::Status status = stream.Finish();
+  INFO(status.error_message());
+  CHECK(status.ok());
+  return reply;
+}
+
+TEST_CASE("the daemon says where it listens, and that is where it is") {
+  Daemon daemon;
+  CHECK(Await([&] { return daemon.process().Out() == "paramd listens on " + daemon.address() + "\n"; }));
+  CHECK("127.0.0.1:" + ReadFile(daemon.port_file()) == daemon.address() + "\n");
+  const auto status = Connect(daemon.address())->GetStatus();
+  REQUIRE(status.ok());
+  CHECK(status->version() == kVersion);
+  CHECK(status->models_size() == 0);
+  CHECK(status->max_in_flight_bytes() == uint64_t{64} << 20);
+  CHECK(status->resident_bytes() > uint64_t{1} << 20);
+  CHECK_FALSE(status->draining());
+  // The effective configuration, once.
+  CHECK_THAT(daemon.process().Err(), Catch::Contains("event=start") && Catch::Contains("listen=127.0.0.1:0") &&
+                                         Catch::Contains("lease=30s") && Catch::Contains("threads=2"));
+}
+
+TEST_CASE("what the daemon prints and ends") {
+  const Ended version = Run({"--version"});
+  CHECK(version.exit_code == 0);
+  CHECK(version.out == absl::StrCat("paramd ", kVersion, "\n"));
+  const Ended help = Run({"--help"});
+  CHECK(help.exit_code == 0);
+  CHECK_THAT(help.out, Catch::Contains("--listen") && Catch::Contains("--flagfile"));
+  const Ended list = Run({"--list_algorithms"});
+  CHECK(list.exit_code == 0);
+  for (const Algorithm* algorithm : ListAlgorithms()) CHECK_THAT(list.out, Catch::Contains(algorithm->name));
+  CHECK_THAT(list.out, Catch::Contains("adag (agn)") && Catch::Contains("communication_window="));
+  const Ended check = Run({"--check_config", "--listen=127.0.0.1:0"});
+  CHECK(check.exit_code == 0);
+  CHECK(check.out == "the configuration is good\n");
+}
+
+TEST_CASE("the printed configuration is a flag file for the same configuration") {
+  const std::string path = TemporaryPath("flags");
+  const Ended printed =
+      Run({"--print_config", "--listen=127.0.0.1:0", "--lease=7s", "--threads=3", "--log_level=debug", "--noinsecure"});
+  CHECK(printed.exit_code == 0);
+  CHECK_THAT(printed.out, Catch::Contains("--lease=7s\n") && Catch::Contains("--threads=3\n"));
+  std::ofstream(path) << printed.out;
+  const Ended again = Run({"--flagfile=" + path, "--print_config"});
+  CHECK(again.exit_code == 0);
+  CHECK(again.out == printed.out);
+  CHECK(Run({"--flagfile=" + path, "--check_config"}).exit_code == 0);
+  // What the file leaves empty can be added to.
+  const Ended added = Run({"--flagfile=" + path, std::string("--plugin=") + kPlugin, "--print_config"});
+  CHECK(added.err == "");
+  CHECK_THAT(added.out, Catch::Contains(absl::StrCat("--plugin=", kPlugin, "\n")));
+  Daemon daemon({"--flagfile=" + path});
+  CHECK(Connect(daemon.address())->GetStatus().ok());
+}
+
+TEST_CASE("mistakes in the flags are told, and end with exit code 2") {
+  struct Mistake {
+    std::vector<std::string> flags;
+    std::vector<std::string> texts;
+  };
+  const Mistake mistakes[] = {
+      {{"--lisen=1"}, {"unknown flag --lisen", "--help lists the flags"}},
+      {{"serve"}, {"'serve' is no flag"}},
+      {{"--threads=many"}, {"--threads can't be 'many'"}},
+      {{"--threads=0"}, {"threads is 0", "use 1 to 1024"}},
+      {{"--lease=1ms"}, {"the lease is 1ms", "at least 10ms"}},
+      {{"--log_level=loud"}, {"--log_level=loud", "use debug, info, warning, error or off"}},
+      {{"--listen=nowhere"}, {"address 'nowhere'", "use HOST:PORT"}},
+      {{"--listen=0.0.0.0:0"}, {"refusing to listen on 0.0.0.0:0 without TLS", "--insecure"}},
+      {{"--listen=[::]:0"}, {"refusing to listen on [::]:0 without TLS"}},
+      {{"--plugin=/nonexistent.so"}, {"can't load plugin /nonexistent.so", "Check the path"}},
+      {{"--flagfile=/nonexistent.flags"}, {"can't read the flag file '/nonexistent.flags'"}},
+      {{"--max_models=0"}, {"max_models", "must be positive"}},
+  };
+  for (const Mistake& mistake : mistakes) {
+    for (const std::string mode : {"--check_config", "--nocheck_config"}) {
+      std::vector<std::string> flags = mistake.flags;
+      flags.push_back(mode);
+      const Ended ended = Run(flags);
+      INFO(flags[0] << ": " << ended.err);
+      CHECK(ended.exit_code == 2);
+      CHECK(ended.out == "");
+      CHECK(absl::StartsWith(ended.err, "paramd: "));
+      for (const std::string& text : mistake.texts) CHECK_THAT(ended.err, Catch::Contains(text));
+    }
+  }
+}
+
+TEST_CASE("a taken port is told, and ends with exit code 1") {
+  Daemon first;
+  const Ended second = Run({"--listen=" + first.address()});
+  CHECK(second.exit_code == 1);
+  CHECK(second.out == "");
+  CHECK_THAT(second.err, Catch::Contains("can't listen on " + first.address() + ": Address already in use") &&
+                             Catch::Contains("is another paramd running there?") &&
+                             Catch::Contains("port 0 lets the system choose"));
+  CHECK(Connect(first.address())->GetStatus().ok());
+}
+
+TEST_CASE("an address that is not ours, and a port file that can't be written, end with exit code 1") {
+  const Ended foreign = Run({"--listen=192.0.2.1:0", "--insecure"});
+  CHECK(foreign.exit_code == 1);
+  CHECK_THAT(foreign.err, Catch::Contains("can't listen on 192.0.2.1:0"));
+  const Ended unknown = Run({"--listen=no-such-host.invalid:0", "--insecure"});
+  CHECK(unknown.exit_code == 1);
+  CHECK_THAT(unknown.err, Catch::Contains("no-such-host.invalid"));
+  const Ended unwritten = Run({"--listen=127.0.0.1:0", "--port_file=/nonexistent/port"});
+  CHECK(unwritten.exit_code == 1);
+  CHECK_THAT(unwritten.err, Catch::Contains("can't write the port file /nonexistent/port"));
+}
+
+TEST_CASE("beyond loopback with --insecure") {
+  Daemon daemon({"--listen=0.0.0.0:0", "--insecure"});
+  CHECK(Connect(daemon.address())->GetStatus().ok());
+}
+
+TEST_CASE("a unix socket") {
+  const std::string path = TemporaryPath("socket");
+  {
+    Daemon daemon({"--listen=unix:" + path});
+    CHECK(daemon.address() == "unix:" + path);
+    CreateModel(daemon.address(), Spec("m", "downpour", 10), std::vector<float>(10, 1));
+    CHECK(Join(daemon.address(), "m", "a")->Commit(std::vector<float>(10, 1), kCallTimeout).ok());
+    const Ended second = Run({"--listen=unix:" + path});
+    CHECK(second.exit_code == 1);
+    CHECK_THAT(second.err, Catch::Contains("can't listen on unix:" + path + ": somebody listens there"));
+    CHECK(Connect(daemon.address())->GetStatus().ok());
+  }
+  // The first one was killed and has left its socket.
+  Daemon next({"--listen=unix:" + path});
+  CHECK(Connect(next.address())->GetStatus().ok());
+  const Ended too_long = Run({"--listen=unix:/tmp/" + std::string(120, 'x')});
+  CHECK(too_long.exit_code != 0);
+  CHECK_THAT(too_long.err, Catch::Contains("longer than the system's 107 characters"));
+}
+
+TEST_CASE("SIGTERM in the middle of exchanges drains and ends with exit code 0") {
+  const int signal = GENERATE(SIGTERM, SIGINT);
+  constexpr size_t kFloats = 1 << 20;
+  Daemon daemon;
+  CreateModel(daemon.address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 0));
+  CreateModel(daemon.address(), Spec("round", "downpour", 10, "sync"), std::vector<float>(10, 0));
+  const auto absent = Join(daemon.address(), "round", "absent");
+  const WorkerOptions options{.server = daemon.address(), .model = "m", .rpc_timeout = absl::Milliseconds(500)};
+  std::vector<absl::Status> results(4);
+  std::atomic<int> exchanges{0};
+  {
+    std::vector<Thread> threads;
+    for (int w = 0; w < 4; ++w) {
+      threads.emplace_back([&, w] {
+        WorkerOptions mine = options;
+        mine.worker = std::to_string(w);
+        // The last one waits for the absent.
+        if (w == 3) mine.model = "round";
+        auto worker = Worker::Join(mine);
+        results[w] = worker.status();
+        if (!worker.ok()) return;
+        std::vector<float> update((*worker)->model().parameters(), 1);
+        std::vector<float> pulled(update.size());
+        while (results[w].ok()) {
+          results[w] = (*worker)->Exchange(update, absl::MakeSpan(pulled), kCallTimeout).status();
+          ++exchanges;
+        }
+      });
+    }
+    const auto admin = Connect(daemon.address());
+    CHECK(Await([&] {
+      const auto info = admin->GetModel("round");
+      return exchanges > 20 && info.ok() && FindWorker(*info, "3").waiting();
+    }));
+    daemon.process().Signal(signal);
+    const absl::Time begin = absl::Now();
+    CHECK(daemon.process().Wait() == 0);
+    CHECK(absl::Now() - begin < absl::Seconds(10));
+  }
+  for (const absl::Status& result : results) {
+    INFO(result);
+    CHECK(result.code() == absl::StatusCode::kUnavailable);
+  }
+  CHECK(ReadFile(daemon.port_file()).empty());
+  CHECK_THAT(daemon.process().Err(), Catch::Contains("event=drain") && Catch::Contains("event=stop"));
+}
+
+// A daemon that sends a large center to somebody who does not read it.
+class Stuck {
+ public:
+  explicit Stuck(const std::string& grace) : daemon({"--grace=" + grace}), stub(OpenChannel(daemon.address())) {
+    constexpr size_t kFloats = 8 << 20;
+    CreateModel(daemon.address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 0));
+    session.emplace(&stub);
+    v1::ExchangeHeader pull;
+    pull.set_model("m");
+    pull.set_pull(true);
+    CHECK(session->Send(pull));
+    const auto admin = Connect(daemon.address());
+    CHECK(Await([&] { return admin->GetStatus()->in_flight_bytes() > 0; }));
+  }
+
+  void AwaitDrain() {
+    CHECK(Await([&] { return absl::StrContains(daemon.process().Err(), "event=drain"); }));
+  }
+
+  Daemon daemon;
+  v1::ParameterServer::Stub stub;
+  std::optional<StubSession> session;
+};
+
+TEST_CASE("a drain ends with its grace period, whatever is stuck") {
+  Stuck stuck("500ms");
+  stuck.daemon.process().Signal(SIGTERM);
+  const absl::Time begin = absl::Now();
+  CHECK(stuck.daemon.process().Wait() == 0);
+  CHECK(absl::Now() - begin < absl::Seconds(5));
+}
+
+TEST_CASE("a second SIGTERM ends a drain at once") {
+  Stuck stuck("10m");
+  stuck.daemon.process().Signal(SIGTERM);
+  stuck.AwaitDrain();
+  CHECK(stuck.daemon.process().Running());
+  stuck.daemon.process().Signal(SIGTERM);
+  CHECK(stuck.daemon.process().Wait() == 1);
+}
+
+TEST_CASE("a draining daemon still tells how it is, and takes nothing new") {
+  Stuck stuck("10m");
+  const auto admin = Admin::Connect(stuck.daemon.address(), absl::Seconds(2));
+  REQUIRE(admin.ok());
+  REQUIRE((*admin)->GetStatus().ok());
+  stuck.daemon.process().Signal(SIGTERM);
+  stuck.AwaitDrain();
+  CHECK_FALSE((*admin)->CreateModel(Spec("late", "downpour", 10)).ok());
+}
+
+TEST_CASE("the standard health service") {
+  Daemon daemon;
+  // HealthCheckResponse{status: SERVING}.
+  CHECK(CallRaw(daemon.address(), "/grpc.health.v1.Health/Check", "") == "\x08\x01");
+}
+
+TEST_CASE("the standard reflection service describes ours") {
+  Daemon daemon;
+  const std::string method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+  // ServerReflectionRequest{list_services: ""}.
+  const std::string list = CallRaw(daemon.address(), method, std::string("\x3a\x00", 2));
+  CHECK_THAT(list, Catch::Contains("paramd.v1.ParameterServer") && Catch::Contains("grpc.health.v1.Health"));
+  // ServerReflectionRequest{file_containing_symbol: ...}: the file's descriptor.
+  const std::string symbol = "paramd.v1.ParameterServer";
+  const std::string file =
+      CallRaw(daemon.address(), method, absl::StrCat("\x22", std::string(1, static_cast<char>(symbol.size())), symbol));
+  CHECK_THAT(file, Catch::Contains("ExchangeHeader") && Catch::Contains("max_in_flight_bytes"));
+}
+
+TEST_CASE("a plugin's algorithm trains through an unmodified daemon") {
+  Daemon daemon({std::string("--plugin=") + kPlugin});
+  const absl::Status loaded = LoadPlugin(kPlugin);
+  INFO(loaded);
+  REQUIRE(loaded.ok());
+  const auto spec = std::make_shared<const v1::ModelSpec>(
+      Spec("m", "server_momentum", 100, "", {{"momentum", 0.5}, {"communication_window", 2}}));
+  Quadratic quadratic(100, 9, 1);
+  EmptyBatches batches(40);
+  const auto summary =
+      RunWorker({.server = daemon.address(), .model = "m", .worker = "a", .create = spec}, {}, &quadratic, &batches);
+  INFO(summary.status());
+  REQUIRE(summary.ok());
+  CHECK(summary->exchanges == 20);
+  const auto [center, version] = ReadCenter(daemon.address(), "m");
+  CHECK(version == 20);
+  for (const float value : center) CHECK(std::abs(value - 1) < 2);
+  // Not on a peer's word.
+  Daemon without;
+  const auto refused = Connect(without.address())->CreateModel(*spec);
+  CHECK(refused.status().code() == absl::StatusCode::kNotFound);
+  CHECK_THAT(std::string(refused.status().message()), Catch::Contains("no algorithm \"server_momentum\""));
+}
+
+TEST_CASE("a plugin for another version of the interface is refused") {
+  const Ended ended = Run({"--plugin=tests/algorithms/plugins/libother_version.so", "--listen=127.0.0.1:0"});
+  CHECK(ended.exit_code == 2);
+  CHECK_THAT(ended.err, Catch::Contains("libother_version.so") &&
+                            Catch::Contains("it was built for version 2 of the algorithm interface") &&
+                            Catch::Contains("rebuild it"));
+}
+
+}  // namespace
+}  // namespace paramd

@@ -1,0 +1,304 @@
+// What a person reads when something is wrong: what happened, the likely cause, the next step. And that nothing
+// changed.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/integration/fixtures.h"
+#include "tests/integration/stub_session.h"
+#include "tests/support/process.h"
+
+namespace paramd {
+namespace {
+
+constexpr size_t kFloats = 12;
+
+void CheckError(const absl::Status& status, absl::StatusCode code, const std::vector<std::string>& texts) {
+  INFO(status);
+  CHECK(status.code() == code);
+  for (const std::string& text : texts) CHECK_THAT(std::string(status.message()), Catch::Contains(text));
+}
+
+// One model "m" of a 3 x 4 matrix "dense" with a worker "a", whose center stays as it is.
+class Fixture {
+ public:
+  Fixture() : server_(StartServer()), before_(kFloats) {
+    for (size_t i = 0; i < kFloats; ++i) before_[i] = static_cast<float>(i) / 7;
+    CreateModel(address(), MatrixSpec(), before_);
+    worker_ = Join(address(), "m", "a");
+    admin_ = Connect(address());
+  }
+
+  ~Fixture() {
+    const auto [after, version] = ReadCenter(address(), "m");
+    CHECK(version == 0);
+    CHECK(after == before_);
+  }
+
+  static v1::ModelSpec MatrixSpec() {
+    v1::ModelSpec spec = Spec("m", "downpour", 1);
+    spec.mutable_tensors(0)->set_name("dense");
+    spec.mutable_tensors(0)->clear_shape();
+    spec.mutable_tensors(0)->add_shape(3);
+    spec.mutable_tensors(0)->add_shape(4);
+    return spec;
+  }
+
+  const std::string& address() const { return server_->address(); }
+  Worker& worker() { return *worker_; }
+  Admin& admin() { return *admin_; }
+  const std::vector<float>& before() const { return before_; }
+
+  uint64_t Rejected() const {
+    const v1::ModelInfo info = server_->GetStatus().models(0);
+    CHECK(FindWorker(info, "a").rejected() == info.rejected());
+    return info.rejected();
+  }
+
+ private:
+  const std::unique_ptr<Server> server_;
+  std::vector<float> before_;
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<Admin> admin_;
+};
+
+TEST_CASE_METHOD(Fixture, "a commit that is not finite") {
+  uint64_t rejected = 0;
+  for (const float bad :
+       {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> update(kFloats, 1);
+    update[6] = bad;
+    std::vector<float> pulled(kFloats);
+    CheckError(worker().Exchange(update, absl::MakeSpan(pulled), kCallTimeout).status(),
+               absl::StatusCode::kInvalidArgument,
+               {"worker 'a'", "model 'm'", "NaN or infinite", "tensor 'dense' at [1, 2]", "it was not applied",
+                "lower the learning rate or clip gradients"});
+    CHECK(Rejected() == ++rejected);
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "a commit of the wrong length") {
+  CheckError(worker().Commit(std::vector<float>(kFloats + 1, 1), kCallTimeout).status(),
+             absl::StatusCode::kInvalidArgument,
+             {"model 'm' has 12 parameters", "the commit has 13", "compare the network's layers with `paramctl show`"});
+  std::vector<float> center(3);
+  CheckError(worker().Pull(absl::MakeSpan(center), kCallTimeout).status(), absl::StatusCode::kInvalidArgument,
+             {"model 'm' has 12 parameters", "the center 3"});
+  // Nothing was sent. A client that sends it is told the same.
+  CHECK(Rejected() == 0);
+  v1::ParameterServer::Stub stub(OpenChannel(address()));
+  StubSession session(&stub);
+  REQUIRE(session.Send(CommitHeader("m", "a", worker().incarnation(), 1, 13), 0, std::vector<float>(13, 1)));
+  const auto answer = session.Receive();
+  REQUIRE(answer.has_value());
+  CheckError(absl::Status(static_cast<absl::StatusCode>(answer->header.code()), answer->header.message()),
+             absl::StatusCode::kInvalidArgument,
+             {"worker 'a' has 13 floats where model 'm' has 12", "trains another network", "`paramctl show`"});
+  CHECK(Rejected() == 1);
+}
+
+TEST_CASE_METHOD(Fixture, "a network of another size") {
+  Quadratic quadratic(kFloats + 1, 0, 0);
+  EmptyBatches batches(1);
+  CheckError(RunWorker({.server = address(), .model = "m", .worker = "b"}, {}, &quadratic, &batches).status(),
+             absl::StatusCode::kInvalidArgument,
+             {"this worker's network has 13 parameters", "model 'm' has 12", "`paramctl show m`"});
+  // It left with the reason for all to see.
+  const v1::WorkerInfo left = FindWorker(*admin().GetModel("m"), "b");
+  CHECK(left.state() == v1::WorkerInfo::FAILED);
+  CHECK_THAT(left.message(), Catch::Contains("13 parameters"));
+}
+
+TEST_CASE_METHOD(Fixture, "an unknown model") {
+  CheckError(Worker::Join({.server = address(), .model = "mnits", .worker = "a"}).status(), absl::StatusCode::kNotFound,
+             {"there is no model 'mnits' on this server", "it has m", "create it with `paramctl create`"});
+  std::vector<float> center(1);
+  CheckError(admin().Pull("mnits", absl::MakeSpan(center)).status(), absl::StatusCode::kNotFound, {"'mnits'"});
+  CheckError(admin().DeleteModel("mnits"), absl::StatusCode::kNotFound, {"'mnits'"});
+}
+
+TEST_CASE_METHOD(Fixture, "specifications that make no sense") {
+  struct Bad {
+    std::function<void(v1::ModelSpec*)> change;
+    absl::StatusCode code;
+    std::vector<std::string> texts;
+  };
+  const auto set = [](const std::string& name, double value) {
+    return [=](v1::ModelSpec* spec) {
+      v1::Hyperparameter* h = spec->add_hyperparameters();
+      h->set_name(name);
+      h->set_value(value);
+    };
+  };
+  const Bad bad[] = {
+      {[](v1::ModelSpec* spec) { spec->set_algorithm("downpoor"); },
+       absl::StatusCode::kNotFound,
+       {"no algorithm \"downpoor\"", "there are", "adag (agn)", "downpour", "--plugin"}},
+      {set("momentum", 0.9),
+       absl::StatusCode::kInvalidArgument,
+       {"downpour has no hyperparameter \"momentum\"", "it has communication_window, learning_rate"}},
+      {set("learning_rate", -1), absl::StatusCode::kInvalidArgument, {"learning_rate = -1 is out of range"}},
+      {set("learning_rate", std::nan("")), absl::StatusCode::kInvalidArgument, {"learning_rate = nan is out of range"}},
+      {set("communication_window", 2.5), absl::StatusCode::kInvalidArgument, {"2.5 is not a whole number"}},
+      {[&](v1::ModelSpec* spec) {
+         spec->set_algorithm("aeasgd");
+         set("rho", 10)(spec);
+         set("learning_rate", 0.1)(spec);
+       },
+       absl::StatusCode::kInvalidArgument,
+       {"rho = 10 times learning_rate = 0.1 is 1", "lower one of the two"}},
+      {[](v1::ModelSpec* spec) { spec->set_consistency("eventual"); },
+       absl::StatusCode::kInvalidArgument,
+       {"consistency 'eventual'", "use async, sync, or bounded:S"}},
+      {[](v1::ModelSpec* spec) { spec->set_consistency("bounded:-1"); },
+       absl::StatusCode::kInvalidArgument,
+       {"consistency 'bounded:-1'"}},
+      {[](v1::ModelSpec* spec) { spec->clear_tensors(); }, absl::StatusCode::kInvalidArgument, {"has no tensors"}},
+      {[](v1::ModelSpec* spec) { spec->mutable_tensors(0)->set_shape(1, 0); },
+       absl::StatusCode::kInvalidArgument,
+       {"dense [3, 0]", "every dimension must be positive"}},
+      {[](v1::ModelSpec* spec) { *spec->add_tensors() = spec->tensors(0); },
+       absl::StatusCode::kInvalidArgument,
+       {"two tensors named 'dense'"}},
+      {[](v1::ModelSpec* spec) { spec->mutable_tensors(0)->set_shape(0, int64_t{1} << 50); },
+       absl::StatusCode::kInvalidArgument,
+       {"is larger than the", "--max_model_bytes"}},
+      {[](v1::ModelSpec* spec) { spec->set_name("a b"); },
+       absl::StatusCode::kInvalidArgument,
+       {"model name 'a b'", "A-Z a-z 0-9"}},
+  };
+  for (const Bad& b : bad) {
+    v1::ModelSpec spec = MatrixSpec();
+    spec.set_name("other");
+    b.change(&spec);
+    CheckError(admin().CreateModel(spec).status(), b.code, b.texts);
+  }
+  CHECK(admin().ListModels()->models_size() == 1);
+}
+
+TEST_CASE_METHOD(Fixture, "a model that exists with another specification") {
+  CHECK(admin().CreateModel(MatrixSpec()).ok());
+  struct Different {
+    std::function<void(v1::ModelSpec*)> change;
+    std::string text;
+  };
+  const Different differents[] = {
+      {[](v1::ModelSpec* spec) { spec->set_algorithm("adag"); },
+       "the algorithm is downpour there and adag in the request"},
+      {[](v1::ModelSpec* spec) { spec->set_consistency("sync"); },
+       "the consistency is async there and sync in the request"},
+      {[](v1::ModelSpec* spec) { spec->mutable_tensors(0)->set_shape(1, 5); },
+       "tensor 0 is dense [3, 4] there and dense [3, 5] in the request"},
+      {[](v1::ModelSpec* spec) {
+         v1::Hyperparameter* h = spec->add_hyperparameters();
+         h->set_name("communication_window");
+         h->set_value(3);
+       },
+       "hyperparameter communication_window is"},
+  };
+  for (const Different& different : differents) {
+    v1::ModelSpec spec = MatrixSpec();
+    different.change(&spec);
+    CheckError(admin().CreateModel(spec).status(), absl::StatusCode::kAlreadyExists,
+               {"model 'm' exists with another specification", different.text, "use another name, or delete it first"});
+    CheckError(
+        Worker::Join(
+            {.server = address(), .model = "m", .worker = "b", .create = std::make_shared<const v1::ModelSpec>(spec)})
+            .status(),
+        absl::StatusCode::kAlreadyExists, {different.text});
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "an initialization that comes second") {
+  CHECK(admin().Initialize("m", before()).ok());
+  CHECK(worker().Initialize(before(), kCallTimeout).ok());
+  std::vector<float> other = before();
+  other[3] = 17;
+  for (const absl::Status& status : {admin().Initialize("m", other), worker().Initialize(other, kCallTimeout)}) {
+    CheckError(
+        status, absl::StatusCode::kAlreadyExists,
+        {"model 'm' was initialized before with other values", "'dense'", "pull the center", "delete the model"});
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "an initial center that is no center") {
+  v1::ModelSpec spec = MatrixSpec();
+  spec.set_name("fresh");
+  REQUIRE(admin().CreateModel(spec).ok());
+  std::vector<float> bad(kFloats, 1);
+  bad[11] = std::nanf("");
+  CheckError(admin().Initialize("fresh", bad), absl::StatusCode::kInvalidArgument,
+             {"the initial center of model 'fresh'", "NaN or infinite", "tensor 'dense' at [2, 3]", "check the file"});
+  CheckError(admin().Initialize("fresh", std::vector<float>(5, 1)), absl::StatusCode::kInvalidArgument,
+             {"has 5 floats where the model has 12", "`paramctl show`"});
+  CHECK_FALSE(admin().GetModel("fresh")->initialized());
+  const auto early = Join(address(), "fresh", "a");
+  CheckError(early->Commit(std::vector<float>(kFloats, 1), kCallTimeout).status(),
+             absl::StatusCode::kFailedPrecondition,
+             {"model 'fresh' has no center yet", "initialize it with a worker or `paramctl create --from`"});
+  CHECK(admin().Initialize("fresh", before()).ok());
+}
+
+TEST_CASE_METHOD(Fixture, "a worker that has left") {
+  CHECK(worker().Leave().ok());
+  CHECK(worker().Leave().ok());
+  CheckError(worker().Commit(std::vector<float>(kFloats, 1), kCallTimeout).status(),
+             absl::StatusCode::kFailedPrecondition, {"has left its model", "join again"});
+}
+
+TEST_CASE_METHOD(Fixture, "a model that is deleted under its workers") {
+  v1::ModelSpec spec = MatrixSpec();
+  spec.set_name("doomed");
+  CreateModel(address(), spec, before());
+  const auto orphan = Join(address(), "doomed", "a");
+  REQUIRE(admin().DeleteModel("doomed").ok());
+  CheckError(orphan->Commit(std::vector<float>(kFloats, 1), kCallTimeout).status(), absl::StatusCode::kNotFound,
+             {"there is no model 'doomed'"});
+}
+
+TEST_CASE("a server that can't be reached") {
+  const std::string nobody = "unix:" + TemporaryPath("nobody");
+  const auto admin = Admin::Connect(nobody, absl::Milliseconds(200));
+  REQUIRE(admin.ok());
+  CheckError((*admin)->GetStatus().status(), absl::StatusCode::kDeadlineExceeded,
+             {"can't reach paramd at " + nobody, "is the daemon running, and is the address right?"});
+  CheckError(
+      Worker::Join({.server = nobody, .model = "m", .worker = "a", .join_timeout = absl::Milliseconds(200)}).status(),
+      absl::StatusCode::kDeadlineExceeded, {"can't reach paramd at " + nobody});
+  CheckError(
+      Worker::Join(
+          {.server = "no-such-host.invalid:5000", .model = "m", .worker = "a", .join_timeout = absl::Milliseconds(200)})
+          .status(),
+      absl::StatusCode::kDeadlineExceeded, {"no-such-host.invalid:5000"});
+}
+
+TEST_CASE("an address that is none") {
+  for (const std::string address : {"", "localhost", "localhost:", ":5000", "unix:"}) {
+    INFO(address);
+    CheckError(Admin::Connect(address).status(), absl::StatusCode::kInvalidArgument,
+               {"server address '" + address + "'", "use HOST:PORT or unix:PATH"});
+    CheckError(Worker::Join({.server = address, .model = "m", .worker = "a"}).status(),
+               absl::StatusCode::kInvalidArgument, {"use HOST:PORT or unix:PATH"});
+  }
+  for (const std::string address : {"nowhere", "127.0.0.1:65536", "127.0.0.1:-1", "::1:5000", "unix:"}) {
+    INFO(address);
+    CheckError(Server::Start({.listen = address}).status(), absl::StatusCode::kInvalidArgument,
+               {"address '" + address + "'", "use HOST:PORT, [IPV6]:PORT or unix:PATH"});
+  }
+}
+
+TEST_CASE("options of a worker that are missing") {
+  CheckError(Worker::Join({.server = "127.0.0.1:1", .worker = "a"}).status(), absl::StatusCode::kInvalidArgument,
+             {"WorkerOptions::model is empty"});
+  CheckError(Worker::Join({.server = "127.0.0.1:1", .model = "m"}).status(), absl::StatusCode::kInvalidArgument,
+             {"WorkerOptions::worker is empty"});
+  CheckError(Worker::Join({.server = "127.0.0.1:1", .model = "m", .worker = "a", .rpc_timeout = absl::ZeroDuration()})
+                 .status(),
+             absl::StatusCode::kInvalidArgument, {"rpc_timeout must be positive"});
+}
+
+}  // namespace
+}  // namespace paramd

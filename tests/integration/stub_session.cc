@@ -1,0 +1,96 @@
+#include "tests/integration/stub_session.h"
+
+#include <cstring>
+
+namespace paramd {
+namespace {
+
+void SetChunk(uint64_t offset, absl::Span<const float> floats, v1::Chunk* chunk) {
+  chunk->set_offset(offset);
+  chunk->set_data(floats.data(), floats.size() * sizeof(float));
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+}
+
+uint64_t JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker) {
+  grpc::ClientContext context;
+  v1::JoinRequest request;
+  request.set_model(model);
+  request.set_worker(worker);
+  v1::JoinReply reply;
+  return stub->Join(&context, request, &reply).ok() ? reply.incarnation() : 0;
+}
+
+v1::ExchangeHeader CommitHeader(const std::string& model, const std::string& worker, uint64_t incarnation,
+                                uint64_t sequence, uint64_t floats) {
+  v1::ExchangeHeader header;
+  header.set_model(model);
+  header.set_worker(worker);
+  header.set_incarnation(incarnation);
+  header.set_sequence(sequence);
+  header.set_base_version(-1);
+  header.set_commit_floats(floats);
+  header.set_wait_ms(60'000);
+  return header;
+}
+
+StubSession::~StubSession() {
+  if (finished_) return;
+  Cancel();
+  Finish();
+}
+
+bool StubSession::Send(const v1::ExchangeHeader& header) {
+  v1::ExchangeRequest request;
+  *request.mutable_header() = header;
+  return stream_->Write(request);
+}
+
+bool StubSession::Send(const v1::ExchangeHeader& header, uint64_t offset, absl::Span<const float> chunk) {
+  v1::ExchangeRequest request;
+  *request.mutable_header() = header;
+  SetChunk(offset, chunk, request.mutable_chunk());
+  return stream_->Write(request);
+}
+
+bool StubSession::Send(uint64_t offset, absl::Span<const float> chunk) {
+  v1::ExchangeRequest request;
+  SetChunk(offset, chunk, request.mutable_chunk());
+  return stream_->Write(request);
+}
+
+std::optional<StubSession::Answer> StubSession::Receive() {
+  Answer answer;
+  size_t received = 0;
+  do {
+    v1::ExchangeReply reply;
+    if (!stream_->Read(&reply)) return std::nullopt;
+    if (reply.has_header()) {
+      answer.header = reply.header();
+      answer.center.resize(reply.header().pull_floats());
+    }
+    const std::string& data = reply.chunk().data();
+    const size_t floats = data.size() / sizeof(float);
+    if (reply.chunk().offset() != received || floats > answer.center.size() - received) return std::nullopt;
+    std::memcpy(answer.center.data() + received, data.data(), data.size());
+    received += floats;
+  } while (received < answer.center.size());
+  return answer;
+}
+
+grpc::Status StubSession::Finish() {
+  finished_ = true;
+  stream_->WritesDone();
+  v1::ExchangeReply reply;
+  while (stream_->Read(&reply)) {
+  }
+  return stream_->Finish();
+}
+
+}  // namespace paramd

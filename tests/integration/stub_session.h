@@ -1,0 +1,57 @@
+// An exchange stream by nothing but the generated stubs, as any other language would do it.
+#ifndef PARAMD_TESTS_INTEGRATION_STUB_SESSION_H_
+#define PARAMD_TESTS_INTEGRATION_STUB_SESSION_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "proto/paramd.grpc.pb.h"
+
+namespace paramd {
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server);
+
+// Joins, and returns the incarnation; 0 if that failed. Sends no heartbeats.
+uint64_t JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker);
+
+// The header of a commit by `worker`.
+v1::ExchangeHeader CommitHeader(const std::string& model, const std::string& worker, uint64_t incarnation,
+                                uint64_t sequence, uint64_t floats);
+
+// Thread-compatible. Cancels what is left of the stream at its end.
+class StubSession {
+ public:
+  explicit StubSession(v1::ParameterServer::Stub* stub) : stream_(stub->Exchange(&context_)) {}
+  ~StubSession();
+
+  // False if the stream has ended.
+  bool Send(const v1::ExchangeHeader& header);
+  bool Send(const v1::ExchangeHeader& header, uint64_t offset, absl::Span<const float> chunk);
+  bool Send(uint64_t offset, absl::Span<const float> chunk);
+
+  struct Answer {
+    v1::ReplyHeader header;
+    std::vector<float> center;
+  };
+  // A whole reply; nothing if the stream has ended.
+  std::optional<Answer> Receive();
+
+  // Says that nothing more comes, and returns how the stream ended.
+  grpc::Status Finish();
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  grpc::ClientContext context_;
+  const std::unique_ptr<grpc::ClientReaderWriter<v1::ExchangeRequest, v1::ExchangeReply>> stream_;
+  bool finished_ = false;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_TESTS_INTEGRATION_STUB_SESSION_H_

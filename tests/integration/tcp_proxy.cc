@@ -1,0 +1,163 @@
+#include "tests/integration/tcp_proxy.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+namespace {
+
+void Check(bool good, const char* what) {
+  if (good) return;
+  std::perror(what);
+  std::abort();
+}
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return address;
+}
+
+// A listening socket on a port that the system chooses, and its address.
+int Listen(std::string* address) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in bound = Loopback(0);
+  socklen_t size = sizeof(bound);
+  Check(bind(fd, reinterpret_cast<sockaddr*>(&bound), size) == 0 && listen(fd, 64) == 0, "listen");
+  Check(getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0, "getsockname");
+  *address = absl::StrCat("127.0.0.1:", ntohs(bound.sin_port));
+  return fd;
+}
+
+// Passes what there is from one socket to another; false once either is closed.
+bool Pass(int from, int to) {
+  char bytes[65536];
+  const ssize_t n = recv(from, bytes, sizeof(bytes), 0);
+  if (n <= 0) return false;
+  for (ssize_t sent = 0; sent < n;) {
+    const ssize_t m = send(to, bytes + sent, static_cast<size_t>(n - sent), MSG_NOSIGNAL);
+    if (m <= 0) return false;
+    sent += m;
+  }
+  return true;
+}
+
+}  // namespace
+
+SilentListener::SilentListener() : fd_(Listen(&address_)) {}
+SilentListener::~SilentListener() { close(fd_); }
+
+TcpProxy::TcpProxy(const std::string& server) : server_port_(std::atoi(server.substr(server.rfind(':') + 1).c_str())) {
+  listener_ = Listen(&address_);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  thread_ = std::thread([this] { Run(); });
+}
+
+TcpProxy::~TcpProxy() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  Wake();
+  thread_.join();
+  MutexLock lock(&mutex_);
+  CloseAllLocked();
+  close(listener_);
+  close(wake_);
+}
+
+void TcpProxy::HoldReplies() {
+  {
+    MutexLock lock(&mutex_);
+    holding_ = true;
+  }
+  Wake();
+}
+
+void TcpProxy::Cut() {
+  MutexLock lock(&mutex_);
+  CloseAllLocked();
+  holding_ = false;
+}
+
+void TcpProxy::Wake() const {
+  const uint64_t one = 1;
+  Check(write(wake_, &one, sizeof(one)) == sizeof(one), "eventfd");
+}
+
+// The reading thread may be in poll with them: shut down, they end it there, and that thread closes them.
+void TcpProxy::CloseAllLocked() {
+  for (const Pair& pair : pairs_) {
+    shutdown(pair.client, SHUT_RDWR);
+    shutdown(pair.server, SHUT_RDWR);
+  }
+}
+
+void TcpProxy::Run() {
+  while (true) {
+    std::vector<Pair> pairs;
+    short from_server = POLLIN;
+    {
+      MutexLock lock(&mutex_);
+      if (stopping_) break;
+      pairs = pairs_;
+      if (holding_) from_server = 0;
+    }
+    std::vector<pollfd> polled = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
+    for (const Pair& pair : pairs) {
+      polled.push_back({pair.client, POLLIN, 0});
+      polled.push_back({pair.server, from_server, 0});
+    }
+    Check(poll(polled.data(), polled.size(), -1) > 0, "poll");
+    // Whatever has changed meanwhile must be seen before anything passes.
+    if (polled[0].revents != 0) {
+      uint64_t count = 0;
+      Check(read(wake_, &count, sizeof(count)) == sizeof(count), "eventfd");
+      continue;
+    }
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const pollfd& client = polled[2 + 2 * i];
+      const pollfd& server = polled[3 + 2 * i];
+      bool open = true;
+      if (client.revents != 0) open = Pass(pairs[i].client, pairs[i].server);
+      if (open && server.revents != 0) open = Pass(pairs[i].server, pairs[i].client);
+      if (open) continue;
+      MutexLock lock(&mutex_);
+      std::erase_if(pairs_, [&](const Pair& pair) { return pair.client == pairs[i].client; });
+      close(pairs[i].client);
+      close(pairs[i].server);
+    }
+    if (polled[1].revents != 0) {
+      Pair pair{.client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC),
+                .server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+      const sockaddr_in server = Loopback(server_port_);
+      if (connect(pair.server, reinterpret_cast<const sockaddr*>(&server), sizeof(server)) != 0) {
+        close(pair.client);
+        close(pair.server);
+        continue;
+      }
+      MutexLock lock(&mutex_);
+      pairs_.push_back(pair);
+    }
+  }
+  MutexLock lock(&mutex_);
+  for (const Pair& pair : pairs_) {
+    close(pair.client);
+    close(pair.server);
+  }
+  pairs_.clear();
+}
+
+}  // namespace paramd
