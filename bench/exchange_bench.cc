@@ -1,0 +1,196 @@
+// Measures paramd's exchanges against what the machine could do at best, and against what one would write first. See
+// docs/performance.md.
+#include <grpc/support/log.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "bench/report.h"
+
+ABSL_FLAG(bool, quick, false, "fewer sizes, workers and rounds: the defaults of the flags that say so");
+ABSL_FLAG(std::string, json, "", "write the results to this file too");
+ABSL_FLAG(std::vector<std::string>, mode, {}, "what to measure: matrix, many_workers, idle; default: all");
+ABSL_FLAG(std::vector<std::string>, bytes, {},
+          "sizes of the model; default: 4000,400000,4000000,40000000,200000000, quick: 4000,4000000,40000000");
+ABSL_FLAG(std::vector<std::string>, workers, {}, "numbers of workers; default: 1,2,8, quick: 1,2");
+ABSL_FLAG(int, rounds, 0, "rounds of every measurement; default: 9, quick: 3");
+ABSL_FLAG(absl::Duration, slice, absl::ZeroDuration(), "length of a round; default: 150ms, quick: 50ms");
+ABSL_FLAG(absl::Duration, budget, absl::Seconds(6), "what takes longer in one cell does three rounds only");
+ABSL_FLAG(std::string, algorithm, "downpour", "of the model");
+ABSL_FLAG(std::string, paramd, "", "the daemon; default: server/paramd beside this program's folder");
+ABSL_FLAG(std::vector<std::string>, paramd_flag, {}, "flags for the daemon");
+ABSL_FLAG(bool, tune_malloc, false, "set malloc's thresholds in workers as the daemon does");
+ABSL_FLAG(std::string, role, "", "internal: worker, socket or unary, a child of the benchmark");
+ABSL_FLAG(uint64_t, role_bytes, 0, "internal: the model's size for a child");
+ABSL_FLAG(std::string, role_listen, "tcp", "internal: where a child listens");
+
+namespace paramd::bench {
+namespace {
+
+enum ExitCode { kClean = 0, kRuntime = 1, kUsage = 2 };
+
+constexpr size_t kFleetBytes = 4000;
+constexpr int kIdleWorkers = 500;
+
+int Fail(const absl::Status& status, ExitCode code) {
+  std::cerr << "exchange_bench: " << status.message() << "\n";
+  return code;
+}
+
+template <typename Number>
+absl::StatusOr<std::vector<Number>> ParseNumbers(const std::vector<std::string>& texts, const char* flag) {
+  std::vector<Number> numbers;
+  for (const std::string& text : texts) {
+    Number number = 0;
+    if (!absl::SimpleAtoi(text, &number) || number < 1) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": '", text, "' is no positive number"));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+template <typename T>
+T OneOf(const T& given, bool was_given, const T& usual, const T& quick) {
+  return was_given ? given : absl::GetFlag(FLAGS_quick) ? quick : usual;
+}
+
+// A folder that goes with the run.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    const char* const parent = getenv("TMPDIR");
+    path_ = absl::StrCat(parent != nullptr ? parent : "/tmp", "/bench.XXXXXX");
+    made_ = mkdtemp(path_.data()) != nullptr;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (made_) std::filesystem::remove_all(path_, ignored);
+  }
+  bool made() const { return made_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool made_ = false;
+};
+
+void ShowProgress(const std::string& what) {
+  if (isatty(STDERR_FILENO)) std::cerr << "\r\033[K" << what << std::flush;
+}
+
+bool Wants(const std::string& mode) {
+  const std::vector<std::string> modes = absl::GetFlag(FLAGS_mode);
+  return modes.empty() || std::find(modes.begin(), modes.end(), mode) != modes.end();
+}
+
+int RunAll() {
+  for (const std::string& mode : absl::GetFlag(FLAGS_mode)) {
+    if (mode != "matrix" && mode != "many_workers" && mode != "idle") {
+      return Fail(absl::InvalidArgumentError(absl::StrCat("--mode=", mode, ": use matrix, many_workers or idle")),
+                  kUsage);
+    }
+  }
+  const bool quick = absl::GetFlag(FLAGS_quick);
+  const std::vector<std::string> given_bytes = absl::GetFlag(FLAGS_bytes);
+  const std::vector<std::string> given_workers = absl::GetFlag(FLAGS_workers);
+  auto sizes = ParseNumbers<size_t>(
+      OneOf(given_bytes, !given_bytes.empty(), {"4000", "400000", "4000000", "40000000", "200000000"},
+            {"4000", "4000000", "40000000"}),
+      "bytes");
+  if (!sizes.ok()) return Fail(sizes.status(), kUsage);
+  for (size_t& bytes : *sizes) {
+    if (bytes % sizeof(float) != 0) return Fail(absl::InvalidArgumentError("--bytes: use multiples of 4"), kUsage);
+  }
+  auto workers =
+      ParseNumbers<int>(OneOf(given_workers, !given_workers.empty(), {"1", "2", "8"}, {"1", "2"}), "workers");
+  if (!workers.ok()) return Fail(workers.status(), kUsage);
+
+  const ScratchFolder scratch;
+  if (!scratch.made())
+    return Fail(absl::UnavailableError("can't make a folder in /tmp, or in $TMPDIR if that is set"), kRuntime);
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string given_paramd = absl::GetFlag(FLAGS_paramd);
+  MatrixOptions options = {
+      .programs = {.self = self.string(),
+                   .paramd = given_paramd.empty() ? (self.parent_path().parent_path() / "server/paramd").string()
+                                                  : given_paramd,
+                   .scratch = scratch.path(),
+                   .algorithm = absl::GetFlag(FLAGS_algorithm),
+                   .paramd_flags = absl::GetFlag(FLAGS_paramd_flag),
+                   .tune_malloc = absl::GetFlag(FLAGS_tune_malloc)},
+      .sizes = *sizes,
+      .workers = *workers,
+      .rounds = OneOf(absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_rounds) > 0, 9, 3),
+      .slice = OneOf(absl::GetFlag(FLAGS_slice), absl::GetFlag(FLAGS_slice) > absl::ZeroDuration(),
+                     absl::Milliseconds(150), absl::Milliseconds(50)),
+      .budget = absl::GetFlag(FLAGS_budget),
+      .progress = ShowProgress};
+  if (access(options.programs.paramd.c_str(), X_OK) != 0) {
+    return Fail(absl::NotFoundError(absl::StrCat("there is no daemon at ", options.programs.paramd,
+                                                 "; build //server:paramd, or name it with --paramd")),
+                kUsage);
+  }
+
+  Results results;
+  results.settings = absl::StrCat(
+      options.rounds, " rounds of ", absl::FormatDuration(options.slice), ", ", options.programs.algorithm,
+      options.programs.tune_malloc ? ", workers with the daemon's malloc thresholds" : "",
+      options.programs.paramd_flags.empty() ? "" : ", daemon with ", absl::StrJoin(options.programs.paramd_flags, " "));
+  if (Wants("matrix")) {
+    auto rows = RunMatrix(options);
+    if (!rows.ok()) return Fail(rows.status(), kRuntime);
+    results.rows = *std::move(rows);
+  }
+  if (Wants("many_workers")) {
+    ShowProgress("many workers");
+    auto fleet = RunFleet(options.programs, {1, 8, 64}, kFleetBytes, quick ? 3 : 5, absl::Seconds(quick ? 1 : 2));
+    if (!fleet.ok()) return Fail(fleet.status(), kRuntime);
+    results.fleet = *std::move(fleet);
+  }
+  if (Wants("idle")) {
+    ShowProgress("idle workers");
+    results.idle = RunIdle(options.programs, kIdleWorkers, kFleetBytes, absl::Seconds(quick ? 5 : 20));
+  }
+  ShowProgress("");
+  std::cout << FormatMarkdown(results);
+  const std::string json = absl::GetFlag(FLAGS_json);
+  if (json.empty()) return kClean;
+  const absl::Status written = WriteJson(results, json);
+  return written.ok() ? kClean : Fail(written, kRuntime);
+}
+
+int Main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("Measures paramd's exchanges against baselines; see docs/performance.md.");
+  if (absl::ParseCommandLine(argc, argv).size() != 1) {
+    return Fail(absl::InvalidArgumentError("nothing but flags is expected; --help lists them"), kUsage);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  const std::string role = absl::GetFlag(FLAGS_role);
+  const size_t bytes = absl::GetFlag(FLAGS_role_bytes);
+  if (role.empty()) return RunAll();
+  const absl::Status status = role == "worker"
+                                  ? ServeWorker(bytes, absl::GetFlag(FLAGS_algorithm), absl::GetFlag(FLAGS_tune_malloc))
+                                  : ServeBaseline(role, absl::GetFlag(FLAGS_role_listen), bytes);
+  return status.ok() ? kClean : Fail(status, kRuntime);
+}
+
+}  // namespace
+}  // namespace paramd::bench
+
+int main(int argc, char** argv) { return paramd::bench::Main(argc, argv); }

@@ -1,0 +1,237 @@
+#include "bench/matrix.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "bench/statistics.h"
+
+namespace paramd::bench {
+namespace {
+
+constexpr int kLeastRounds = 3;
+// Of a smaller model the process itself outweighs the peak.
+constexpr size_t kLeastPeakBytes = 4'000'000;
+constexpr absl::Duration kPeakSlice = absl::Milliseconds(500);
+constexpr int kPeakOperations = 4;
+
+struct Cell {
+  Operation operation;
+  size_t bytes;
+  int workers;
+
+  double gigabytes(size_t operations) const {
+    return static_cast<double>(operations) * static_cast<double>(bytes) * (Pulls(operation) + Commits(operation)) *
+           1e-9;
+  }
+};
+
+using Workers = std::vector<std::unique_ptr<WorkerProcess>>;
+
+// One round of one transport.
+struct Round {
+  double gb_per_s = 0;
+  double gigabytes = 0;
+  double server_cpu_s = 0;
+  std::vector<double> latencies_us;
+};
+
+absl::StatusOr<Round> RunRound(const Cell& cell, const std::string& key, const RunningServer& server,
+                               const Workers& workers, absl::Duration slice, int min_operations) {
+  const double cpu = server.child != nullptr ? server.child->CpuSeconds() : 0;
+  absl::Status status;
+  int begun = 0;
+  while (begun < cell.workers && status.ok()) {
+    status = workers[begun]->Begin(key, cell.operation, slice, min_operations);
+    if (status.ok()) ++begun;
+  }
+  Round round;
+  int64_t start = INT64_MAX;
+  int64_t end = 0;
+  // Also after an error: an answer that is not read would be taken for that of the next round.
+  for (int i = 0; i < begun; ++i) {
+    auto ran = workers[i]->End();
+    if (!ran.ok()) {
+      status.Update(ran.status());
+      continue;
+    }
+    start = std::min(start, ran->start_ns);
+    end = std::max(end, ran->end_ns);
+    round.gigabytes += cell.gigabytes(ran->latencies_us.size());
+    round.latencies_us.insert(round.latencies_us.end(), ran->latencies_us.begin(), ran->latencies_us.end());
+  }
+  if (!status.ok()) return status;
+  round.gb_per_s = round.gigabytes / (static_cast<double>(end - start) * 1e-9);
+  if (server.child != nullptr) round.server_cpu_s = server.child->CpuSeconds() - cpu;
+  return round;
+}
+
+uint64_t AvailableMemory() {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  uint64_t kilobytes = 0;
+  while (file >> word) {
+    if (word == "MemAvailable:" && file >> kilobytes) break;
+  }
+  return kilobytes << 10;
+}
+
+// Not empty if the cell would need too much of this machine's memory.
+std::string TooLarge(const Cell& cell, const Transport& transport) {
+  const uint64_t needed = static_cast<uint64_t>(cell.workers) * cell.bytes * static_cast<uint64_t>(transport.copies);
+  const uint64_t available = AvailableMemory();
+  if (needed <= available / 2) return "";
+  return absl::StrCat("it may need ", needed >> 20, " MiB, more than half of the ", available >> 20, " MiB available");
+}
+
+// The peak of a daemon that has done nothing else.
+absl::StatusOr<double> MeasurePeak(const Cell& cell, const Transport& transport, const Programs& programs,
+                                   const Workers& workers) {
+  const std::string key = "peak";
+  auto server = StartServer(transport, programs, cell.bytes);
+  if (!server.ok()) return server.status();
+  absl::Status status;
+  for (int i = 0; i < cell.workers; ++i) status.Update(workers[i]->Connect(key, server->address));
+  if (status.ok()) status = RunRound(cell, key, *server, workers, kPeakSlice, kPeakOperations).status();
+  const uint64_t peak = server->child->StatusBytes("VmHWM");
+  for (int i = 0; i < cell.workers; ++i) status.Update(workers[i]->Disconnect(key));
+  if (!status.ok()) return status;
+  return static_cast<double>(peak) / static_cast<double>(cell.bytes);
+}
+
+// All measurements of one size: servers and workers stay for all of them.
+class SizeRun {
+ public:
+  SizeRun(const MatrixOptions& options, size_t bytes) : options_(options), bytes_(bytes) {}
+
+  absl::Status Start() {
+    const int most = *std::max_element(options_.workers.begin(), options_.workers.end());
+    for (int i = 0; i < most; ++i) {
+      auto worker = WorkerProcess::Start(options_.programs.self, absl::StrCat("worker-", i), bytes_,
+                                         options_.programs.algorithm, options_.programs.tune_malloc);
+      if (!worker.ok()) return worker.status();
+      workers_.push_back(*std::move(worker));
+    }
+    for (const Transport& transport : Transports()) {
+      std::string& why = unavailable_[transport.name];
+      why = transport.unavailable;
+      if (!why.empty()) continue;
+      auto server = StartServer(transport, options_.programs, bytes_);
+      absl::Status status = server.status();
+      for (const auto& worker : workers_) {
+        if (status.ok()) status = worker->Connect(transport.name, server->address);
+      }
+      if (status.ok()) {
+        servers_[transport.name] = *std::move(server);
+      } else {
+        why = std::string(status.message());
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<Row> Measure(const Cell& cell) {
+    std::map<std::string, std::vector<Round>> rounds;
+    std::map<std::string, std::string> problems = unavailable_;
+    std::vector<const Transport*> running;
+    for (const Transport& transport : Transports()) {
+      std::string& problem = problems[transport.name];
+      if (problem.empty()) problem = TooLarge(cell, transport);
+      if (problem.empty()) running.push_back(&transport);
+    }
+    std::map<std::string, absl::Duration> spent;
+    // Round 0 warms up and does not count.
+    for (int r = 0; r <= options_.rounds; ++r) {
+      std::vector<const Transport*> still;
+      for (const Transport* transport : running) {
+        const std::string& name = transport->name;
+        const absl::Time start = absl::Now();
+        auto round = RunRound(cell, name, servers_[name], workers_, r == 0 ? options_.slice / 10 : options_.slice, 1);
+        if (!round.ok()) {
+          problems[name] = std::string(round.status().message());
+          continue;
+        }
+        spent[name] += absl::Now() - start;
+        if (r > 0) rounds[name].push_back(*std::move(round));
+        if (r < kLeastRounds || spent[name] < options_.budget) still.push_back(transport);
+      }
+      running = std::move(still);
+      // Nobody always comes after the same one.
+      if (!running.empty()) std::rotate(running.begin(), running.begin() + 1, running.end());
+    }
+    std::vector<Row> rows;
+    for (const Transport& transport : Transports()) {
+      rows.push_back(MakeRow(cell, transport, rounds, problems[transport.name]));
+    }
+    return rows;
+  }
+
+ private:
+  Row MakeRow(const Cell& cell, const Transport& transport, std::map<std::string, std::vector<Round>>& rounds,
+              const std::string& problem) {
+    Row row = {.operation = cell.operation,
+               .bytes = cell.bytes,
+               .workers = cell.workers,
+               .transport = transport.name,
+               .baseline = transport.baseline,
+               .unavailable = problem};
+    if (!problem.empty()) return row;
+    std::vector<double> rates;
+    std::vector<double> ratios;
+    std::vector<double> latencies;
+    double gigabytes = 0;
+    double cpu_s = 0;
+    const std::vector<Round>& own = rounds[transport.name];
+    const std::vector<Round>& theirs = rounds[transport.baseline];
+    for (size_t r = 0; r < own.size(); ++r) {
+      rates.push_back(own[r].gb_per_s);
+      if (r < theirs.size()) ratios.push_back(own[r].gb_per_s / theirs[r].gb_per_s);
+      latencies.insert(latencies.end(), own[r].latencies_us.begin(), own[r].latencies_us.end());
+      gigabytes += own[r].gigabytes;
+      cpu_s += own[r].server_cpu_s;
+    }
+    row.gb_per_s = Median(rates);
+    row.p50_us = Quantile(latencies, 0.5);
+    row.p99_us = Quantile(latencies, 0.99);
+    if (servers_[transport.name].child != nullptr) row.server_cpu_s_per_gb = cpu_s / gigabytes;
+    if (!ratios.empty()) row.ratio = Median(ratios);
+    if (transport.paramd && cell.bytes >= kLeastPeakBytes) {
+      auto peak = MeasurePeak(cell, transport, options_.programs, workers_);
+      if (peak.ok()) row.peak_over_model = *peak;
+    }
+    return row;
+  }
+
+  const MatrixOptions& options_;
+  const size_t bytes_;
+  Workers workers_;
+  std::map<std::string, RunningServer> servers_;
+  std::map<std::string, std::string> unavailable_;  // of each transport: why, empty if it works
+};
+
+std::string FormatBytes(size_t bytes) {
+  return bytes < 1'000'000 ? absl::StrCat(bytes / 1000, " kB") : absl::StrCat(bytes / 1'000'000, " MB");
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Row>> RunMatrix(const MatrixOptions& options) {
+  std::vector<Row> rows;
+  for (const size_t bytes : options.sizes) {
+    SizeRun run(options, bytes);
+    if (auto status = run.Start(); !status.ok()) return status;
+    for (const Operation operation : kOperations) {
+      for (const int workers : options.workers) {
+        options.progress(absl::StrCat(Name(operation), ", ", FormatBytes(bytes), ", ", workers, " workers"));
+        for (Row& row : run.Measure({operation, bytes, workers})) rows.push_back(std::move(row));
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace paramd::bench

@@ -1,0 +1,63 @@
+#include "bench/transport.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "bench/baseline_socket.h"
+#include "bench/baseline_unary.h"
+
+namespace paramd::bench {
+
+const std::vector<Transport>& Transports() {
+  static const auto* const transports = new std::vector<Transport>{
+      {.name = "grpc-tcp", .peer_kind = "paramd", .paramd = true, .baseline = "raw-tcp", .copies = 2},
+      {.name = "grpc-unix", .peer_kind = "paramd", .paramd = true, .baseline = "raw-unix", .copies = 2},
+      {.name = "shm", .paramd = true, .baseline = "memcpy", .unavailable = "this build has no shared-memory transport"},
+      {.name = "raw-tcp", .peer_kind = "socket", .baseline = "memcpy"},
+      {.name = "raw-unix", .peer_kind = "socket", .baseline = "memcpy"},
+      {.name = "unary-grpc", .peer_kind = "unary", .baseline = "raw-tcp", .copies = 8},
+      {.name = "memcpy", .peer_kind = "memcpy", .copies = 1},
+      {.name = "memcpy-fresh", .peer_kind = "memcpy-fresh", .baseline = "memcpy", .copies = 1},
+  };
+  return *transports;
+}
+
+const Transport& FindTransport(const std::string& name) {
+  return *std::find_if(Transports().begin(), Transports().end(), [&](const auto& t) { return t.name == name; });
+}
+
+absl::StatusOr<RunningServer> StartServer(const Transport& transport, const Programs& programs, size_t bytes) {
+  RunningServer server;
+  server.address = {.kind = transport.peer_kind, .address = "-"};
+  if (absl::StartsWith(transport.peer_kind, "memcpy")) return server;
+  static int sockets = 0;
+  const bool unix_socket = absl::EndsWith(transport.name, "-unix");
+  const std::string path = absl::StrCat("unix:", programs.scratch, "/", sockets++);
+  std::vector<std::string> command;
+  if (transport.paramd) {
+    command = {programs.paramd, "--log_level=warning", absl::StrCat("--listen=", unix_socket ? path : "127.0.0.1:0")};
+    command.insert(command.end(), programs.paramd_flags.begin(), programs.paramd_flags.end());
+  } else {
+    command = {programs.self, absl::StrCat("--role=", transport.peer_kind), absl::StrCat("--role_bytes=", bytes),
+               absl::StrCat("--role_listen=", unix_socket ? path : "tcp")};
+  }
+  auto child = Child::Start(command);
+  if (!child.ok()) return child.status();
+  auto line = (*child)->ReadLine();
+  if (!line.ok()) return line.status();
+  const std::string listens = "listens on ";
+  const size_t at = line->find(listens);
+  if (at == std::string::npos) return absl::InternalError(absl::StrCat(command[0], " says '", *line, "'"));
+  server.child = *std::move(child);
+  server.address.address = line->substr(at + listens.size());
+  return server;
+}
+
+absl::Status ServeBaseline(const std::string& kind, const std::string& listen, size_t bytes) {
+  if (kind == "socket") return ServeSocket(listen, bytes);
+  if (kind == "unary") return ServeUnary(bytes);
+  return absl::InvalidArgumentError(absl::StrCat("no role ", kind));
+}
+
+}  // namespace paramd::bench

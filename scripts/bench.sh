@@ -1,0 +1,107 @@
+#!/bin/bash
+# Measures paramd against the limits of the machine: docs/performance.md says what the columns mean. Installs and builds
+# what is missing.
+#
+#   scripts/bench.sh [--quick] [--json=FILE] [--update_docs] [...]
+#
+#   --quick         fewer sizes, workers and rounds: under two minutes rather than twenty
+#   --json=FILE     the results for programs
+#   --update_docs   writes the tables into docs/performance.md; not with --quick
+#
+# All other flags go to the benchmark: `bazel run //bench:exchange_bench -- --help` lists them.
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly repo
+# shellcheck source=scripts/bazel.sh
+source "$repo/scripts/bazel.sh"
+
+readonly page=$repo/docs/performance.md
+quick=
+update_docs=
+json=
+arguments=()
+for argument in "$@"; do
+  case $argument in
+    --quick) quick=1 && arguments+=(--quick) ;;
+    --update_docs) update_docs=1 ;;
+    --json=*) json=$(realpath --canonicalize-missing "${argument#--json=}") ;;
+    *) arguments+=("$argument") ;;
+  esac
+done
+if [[ $quick && $update_docs ]]; then
+  echo "bench: a quick run is too rough for docs/performance.md; leave out --quick or --update_docs" >&2
+  exit 2
+fi
+
+"$repo/scripts/setup.sh" --packages
+build=(build --show_result=0 "--ui_event_filters=-info,-stdout" --noshow_loading_progress)
+targets=(//server:paramd //bench:exchange_bench //bench:kernels_bench)
+if ! [[ -x $repo/bazel-bin/bench/exchange_bench ]]; then
+  echo "bench: building; the first time takes minutes" >&2
+fi
+run_bazel "${build[@]}" "${targets[@]}" || {
+  echo "bench: the build failed; see above. \`bazel build ${targets[*]}\` shows it again." >&2
+  exit 1
+}
+binaries=$(run_bazel info bazel-bin 2>/dev/null)/bench
+# An idle Bazel server takes memory and some time.
+stop_bazel
+
+scratch=$(mktemp -d)
+# What the benchmark leaves behind when it is interrupted.
+export TMPDIR=$scratch
+# run COMMAND ARGUMENT...: such that a signal to this script ends it too.
+run() {
+  local status=0
+  "$@" &
+  bench_pid=$!
+  wait "$bench_pid" || status=$?
+  bench_pid=
+  return "$status"
+}
+bench_pid=
+trap 'if [[ $bench_pid ]]; then kill -TERM "$bench_pid" 2>/dev/null || true; wait "$bench_pid" || true; fi; exit 130' INT
+trap 'if [[ $bench_pid ]]; then kill -TERM "$bench_pid" 2>/dev/null || true; wait "$bench_pid" || true; fi; exit 143' TERM
+
+run "$binaries/exchange_bench" "--json=$scratch/exchange.json" ${arguments[@]+"${arguments[@]}"} >"$scratch/exchange"
+cat "$scratch/exchange"
+echo
+kernels=(--benchmark_min_time="$([[ $quick ]] && echo 0.05 || echo 0.5)" --benchmark_color=false
+  --benchmark_out_format=json "--benchmark_out=$scratch/kernels.json")
+# Its notes on the machine go to stderr.
+if ! run "$binaries/kernels_bench" "${kernels[@]}" >"$scratch/kernels" 2>"$scratch/notes"; then
+  cat "$scratch/notes" >&2
+  exit 1
+fi
+cat "$scratch/kernels"
+
+if [[ $json ]]; then
+  python3 - "$scratch/exchange.json" "$scratch/kernels.json" "$json" <<'PY'
+import json
+import sys
+
+exchange, kernels, out = sys.argv[1:]
+results = json.load(open(exchange))
+results["kernels"] = json.load(open(kernels))["benchmarks"]
+with open(out, "w") as file:
+    json.dump(results, file, indent=2)
+    file.write("\n")
+PY
+fi
+
+if [[ $update_docs ]]; then
+  python3 - "$page" "$scratch/exchange" "$scratch/kernels" <<'PY'
+import re
+import sys
+
+page, exchange, kernels = sys.argv[1:]
+tables = open(exchange).read() + "\n```text\n" + open(kernels).read() + "```\n"
+begin, end = "<!-- table:begin -->", "<!-- table:end -->"
+text = open(page).read()
+text, replaced = re.subn(f"{begin}.*{end}", lambda _: f"{begin}\n{tables}{end}", text, flags=re.S)
+if replaced != 1:
+    sys.exit(f"bench: {page} must hold {begin} and {end} once")
+open(page, "w").write(text)
+PY
+fi
