@@ -5,7 +5,46 @@
 #include <memory>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "sync/mutex.h"
+
 namespace paramd {
+
+// Counts the calls that may still start operations: a queue must not be shut down before, or gRPC aborts the process.
+// Thread-safe.
+class LiveCalls {
+ public:
+  void AwaitNone() {
+    MutexLock lock(&mutex_);
+    while (count_ > 0) none_.Wait(&mutex_);
+  }
+
+ private:
+  friend class LiveCall;
+  Mutex mutex_;
+  CondVar none_;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// One of them, for as long as it exists. The first member of a call, so that it goes last.
+class LiveCall {
+ public:
+  explicit LiveCall(LiveCalls* calls) : calls_(calls) {
+    MutexLock lock(&calls_->mutex_);
+    ++calls_->count_;
+  }
+  ~LiveCall() {
+    MutexLock lock(&calls_->mutex_);
+    if (--calls_->count_ == 0) calls_->none_.SignalAll();
+  }
+  LiveCall(const LiveCall&) = delete;
+  LiveCall& operator=(const LiveCall&) = delete;
+
+  LiveCalls* calls() const { return calls_; }
+
+ private:
+  LiveCalls* const calls_;
+};
 
 class Event {
  public:

@@ -118,6 +118,7 @@ class Server::Impl {
   std::vector<std::thread> threads_;
 
   // Self-synchronized.
+  LiveCalls calls_;
   Models models_;
   Sessions sessions_;
   AsyncService service_;
@@ -157,7 +158,7 @@ absl::Status Server::Impl::Start() {
   address_ = address.ToString(port_);
 
   ServeControlPlane();
-  Session::Listen(&service_, queue_.get(), &models_, &sessions_);
+  Session::Listen(&service_, queue_.get(), &calls_, &models_, &sessions_);
   for (int i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this] {
       void* tag = nullptr;
@@ -172,6 +173,7 @@ absl::Status Server::Impl::Start() {
 template <typename Request, typename Reply, typename RequestMethod>
 void Server::Impl::Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle) {
   UnaryCall<Request, Reply>::Listen(
+      &calls_,
       [this, method](grpc::ServerContext* context, Request* request, grpc::ServerAsyncResponseWriter<Reply>* writer,
                      void* tag) { (service_.*method)(context, request, writer, queue_.get(), queue_.get(), tag); },
       std::move(handle));
@@ -269,6 +271,7 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   models_.Drain();
   sessions_.Drain();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(grace));
+  calls_.AwaitNone();
   queue_->Shutdown();
   for (std::thread& thread : threads_) thread.join();
 }

@@ -58,11 +58,13 @@ void Sessions::Drain() {
   for (const auto& session : sessions) session->Drain();
 }
 
-Session::Session(AsyncService* service, grpc::ServerCompletionQueue* queue, Models* models, Sessions* sessions)
-    : service_(service), queue_(queue), models_(models), sessions_(sessions), stream_(&context_) {}
+Session::Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
+                 Sessions* sessions)
+    : live_(calls), service_(service), queue_(queue), models_(models), sessions_(sessions), stream_(&context_) {}
 
-void Session::Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, Models* models, Sessions* sessions) {
-  const std::shared_ptr<Session> session(new Session(service, queue, models, sessions));
+void Session::Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
+                     Sessions* sessions) {
+  const std::shared_ptr<Session> session(new Session(service, queue, calls, models, sessions));
   session->context_.AsyncNotifyWhenDone(session->on_done_.Arm(session));
   service->RequestExchange(&session->context_, &session->stream_, queue, queue, session->on_started_.Arm(session));
 }
@@ -73,7 +75,7 @@ void Session::OnStarted(bool ok) {
     on_done_.Arm(nullptr);
     return;
   }
-  Listen(service_, queue_, models_, sessions_);
+  Listen(service_, queue_, live_.calls(), models_, sessions_);
   sessions_->Add(shared_from_this());
   // OnDone may have come already, on another thread.
   if (done_) sessions_->Remove(shared_from_this());

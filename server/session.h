@@ -55,12 +55,14 @@ class Sessions {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // Waits for one stream on the queue; a new session waits for the next when it has come.
-  static void Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, Models* models, Sessions* sessions);
+  static void Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
+                     Sessions* sessions);
 
   void Drain();
 
  private:
-  Session(AsyncService* service, grpc::ServerCompletionQueue* queue, Models* models, Sessions* sessions);
+  Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
+          Sessions* sessions);
 
   void OnStarted(bool ok);
   void OnDone(bool ok);
@@ -90,6 +92,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void WaitingIn(std::shared_ptr<Model> model);
 
   // Constant after construction.
+  const LiveCall live_;
   AsyncService* const service_;
   grpc::ServerCompletionQueue* const queue_;
   Models* const models_;

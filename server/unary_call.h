@@ -23,8 +23,8 @@ class UnaryCall : public Event {
   using RequestNext =
       std::function<void(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Reply>*, void* tag)>;
 
-  static void Listen(RequestNext request_next, Handle handle) {
-    auto* call = new UnaryCall(std::move(request_next), std::move(handle));
+  static void Listen(LiveCalls* calls, RequestNext request_next, Handle handle) {
+    auto* call = new UnaryCall(calls, std::move(request_next), std::move(handle));
     call->request_next_(&call->context_, &call->request_, &call->writer_, static_cast<Event*>(call));
   }
 
@@ -33,7 +33,7 @@ class UnaryCall : public Event {
       delete this;
       return;
     }
-    Listen(request_next_, handle_);
+    Listen(live_.calls(), request_next_, handle_);
     answered_ = true;
     Reply reply;
     const absl::Status status = handle_(request_, &reply);
@@ -45,9 +45,10 @@ class UnaryCall : public Event {
   }
 
  private:
-  UnaryCall(RequestNext request_next, Handle handle)
-      : request_next_(std::move(request_next)), handle_(std::move(handle)) {}
+  UnaryCall(LiveCalls* calls, RequestNext request_next, Handle handle)
+      : live_(calls), request_next_(std::move(request_next)), handle_(std::move(handle)) {}
 
+  const LiveCall live_;
   const RequestNext request_next_;
   const Handle handle_;
   grpc::ServerContext context_;

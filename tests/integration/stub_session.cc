@@ -1,6 +1,6 @@
 #include "tests/integration/stub_session.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace paramd {
 namespace {
@@ -78,7 +78,7 @@ std::optional<StubSession::Answer> StubSession::Receive() {
     const std::string& data = reply.chunk().data();
     const size_t floats = data.size() / sizeof(float);
     if (reply.chunk().offset() != received || floats > answer.center.size() - received) return std::nullopt;
-    std::memcpy(answer.center.data() + received, data.data(), data.size());
+    std::copy_n(data.data(), floats * sizeof(float), reinterpret_cast<char*>(answer.center.data() + received));
     received += floats;
   } while (received < answer.center.size());
   return answer;
