@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "algorithms/registry.h"
 #include "tests/integration/fixtures.h"
+#include "tests/support/await.h"
 
 namespace paramd {
 namespace {
@@ -58,7 +59,8 @@ void TrainThroughServer(const Server& server, const std::string& algorithm, cons
     CHECK(worker.state() == v1::WorkerInfo::LEFT);
     CHECK(static_cast<int64_t>(worker.commits()) == summaries[w]->exchanges);
     CHECK(worker.rejected() == 0);
-    CHECK(info->pinned_bytes() == 0);
+    // What was on the wire is let go once its last write has ended.
+    CHECK(Await([&] { return admin->GetModel(joined[w])->pinned_bytes() == 0; }));
     v1::GetHistoryRequest request;
     request.set_model(joined[w]);
     request.set_worker(std::to_string(w));
