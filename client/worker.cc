@@ -1,7 +1,6 @@
 #include "client/worker.h"
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <thread>
 #include <utility>

@@ -259,28 +259,26 @@ void Session::CommitReceived() {
 void Session::Exchanged(ExchangeAnswer answer) {
   WaitingIn(nullptr);
   if (!answer.status.ok() || !call_.pull) return Reply(answer);
-  if (!reservation_.empty()) return SendCenter(answer);
+  if (!reservation_.empty()) return SendCenter(std::move(answer));
   models_->in_flight()->Reserve(
       this, model_->bytes(),
-      [self = shared_from_this(), answer](Reservation reservation) {
+      [self = shared_from_this(), answer](Reservation reservation) mutable {
         if (reservation.empty()) {
-          ExchangeAnswer refused = answer;
-          refused.status = self->NoRoom();
-          return self->Reply(refused);
+          answer.status = self->NoRoom();
+          return self->Reply(answer);
         }
         self->reservation_ = std::move(reservation);
-        self->SendCenter(answer);
+        self->SendCenter(std::move(answer));
       },
       call_.deadline);
   if (done_ && models_->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
 }
 
-void Session::SendCenter(const ExchangeAnswer& answer) {
+void Session::SendCenter(ExchangeAnswer answer) {
   auto center = model_->Pull(call_);
   if (!center.ok()) {
-    ExchangeAnswer refused = answer;
-    refused.status = center.status();
-    return Reply(refused);
+    answer.status = center.status();
+    return Reply(answer);
   }
   center_ = *std::move(center);
   next_block_ = 0;

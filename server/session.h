@@ -81,7 +81,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void CommitReceived();
   void Exchange(std::optional<CommitBuffer> commit);
   void Exchanged(ExchangeAnswer answer);
-  void SendCenter(const ExchangeAnswer& answer);
+  void SendCenter(ExchangeAnswer answer);
 
   // Writes a reply without a center, and goes on reading: bytes of the commit that still come are dropped.
   void Reply(const ExchangeAnswer& answer);
