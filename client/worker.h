@@ -31,6 +31,16 @@
 
 namespace paramd {
 
+// How the floats of exchanges travel. Everything else is gRPC.
+enum class Transport {
+  kAuto,  // kShm if the server is on this host and has room for it, else kGrpc
+  kGrpc,
+  kShm,  // shared memory; Join fails where that can't be had
+};
+
+// How a float travels over kGrpc: docs/tuning.md gives the errors. Through shared memory it is always a float32.
+enum class Wire { kFloat32, kFloat16, kBfloat16 };
+
 struct WorkerOptions {
   std::string server;        // HOST:PORT or unix:PATH
   std::string model;         // must exist, unless `create` is given
@@ -44,6 +54,8 @@ struct WorkerOptions {
   // How long the server may be out of reach, or silent in a call, before the call gives up with UNAVAILABLE. Waiting
   // for other workers does not count: the server gives a sign of life meanwhile.
   absl::Duration rpc_timeout = absl::Minutes(1);
+  Transport transport = Transport::kAuto;
+  Wire wire = Wire::kFloat32;
   // Told of reconnects, retries and failed heartbeats, from any thread, never under a lock.
   std::function<void(absl::string_view)> on_event;
 };
