@@ -114,7 +114,7 @@ void ReceiveAndApply(benchmark::State& state, const std::string& algorithm, bool
     if (snapshot_held) snapshot = center.TakeSnapshot();
     CommitBuffer buffer(kModelFloats);
     bytes.AppendTo(&buffer);
-    center.Apply(half.get(), {}, &buffer, nullptr);
+    if (!center.Apply(half.get(), {}, &buffer, nullptr)) state.SkipWithError("the commit was not applied");
   }
   SetBytes(state, kModelFloats);
 }

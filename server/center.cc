@@ -80,35 +80,62 @@ std::shared_ptr<const Snapshot> Center::TakeSnapshot() {
   return snapshot;
 }
 
-void Center::Apply(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
-  latest_.reset();
-  alignas(64) float sum[kPieceFloats];
-  CommitBuffer::Reader reader(commit);
-  algorithm->BeginFinish(1);
-  FinishPiece finish;
-  for (size_t b = 0; b < blocks_.size(); ++b) {
-    const absl::Span<const float> center = blocks_[b].floats();
-    // Uniqueness must be tested before a second handle is made.
-    BlockRef next = Writable(blocks_[b]);
-    const absl::Span<float> to = next.mutable_floats();
-    const std::vector<absl::Span<float>> state = WritableState(b);
-    finish.state.resize(state.size());
-    for (size_t i = 0; i < to.size(); i += kPieceFloats) {
-      const size_t n = std::min(kPieceFloats, to.size() - i);
-      std::fill_n(sum, n, 0.0f);
-      algorithm->Merge(info, {.commit = reader.Read(n),
-                              .center = center.subspan(i, n),
-                              .base = BasePiece(base, b, i, n),
-                              .sum = absl::MakeSpan(sum, n)});
-      finish.center = center.subspan(i, n);
-      finish.sum = absl::MakeConstSpan(sum, n);
-      finish.next = to.subspan(i, n);
-      for (size_t s = 0; s < state.size(); ++s) finish.state[s] = state[s].subspan(i, n);
-      algorithm->Finish(1, finish);
-    }
-    blocks_[b] = std::move(next);
+bool Center::Apply(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
+  // Held here, no block of the present center and state is written to.
+  Vector old_blocks;
+  std::vector<Vector> old_state;
+  if (commit->unstable()) {
+    old_blocks = blocks_;
+    old_state = state_;
   }
+  algorithm->BeginFinish(1);
+  int64_t non_finite = -1;
+  for (size_t b = 0; b < blocks_.size() && non_finite < 0; ++b) {
+    non_finite = ApplyBlock(algorithm, info, commit, base, b);
+  }
+  if (non_finite >= 0) commit->set_first_non_finite(non_finite);
+  if (non_finite >= 0 || !commit->StillWhole()) {
+    blocks_ = std::move(old_blocks);
+    state_ = std::move(old_state);
+    return false;
+  }
+  latest_.reset();
   ++version_;
+  return true;
+}
+
+int64_t Center::ApplyBlock(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base,
+                           size_t block) {
+  alignas(64) float sum[kPieceFloats];
+  CommitBuffer::Reader reader(commit, /*release=*/true, block);
+  const absl::Span<const float> center = blocks_[block].floats();
+  // Uniqueness must be tested before a second handle is made.
+  BlockRef next = Writable(blocks_[block]);
+  const absl::Span<float> to = next.mutable_floats();
+  const std::vector<absl::Span<float>> state = WritableState(block);
+  FinishPiece finish;
+  finish.state.resize(state.size());
+  for (size_t i = 0; i < to.size(); i += kPieceFloats) {
+    const size_t n = std::min(kPieceFloats, to.size() - i);
+    const absl::Span<const float> piece = reader.Read(n);
+    if (commit->unstable()) {
+      if (const int64_t bad = FirstNonFinite(piece); bad >= 0) {
+        return static_cast<int64_t>(block * kBlockFloats + i) + bad;
+      }
+    }
+    std::fill_n(sum, n, 0.0f);
+    algorithm->Merge(info, {.commit = piece,
+                            .center = center.subspan(i, n),
+                            .base = BasePiece(base, block, i, n),
+                            .sum = absl::MakeSpan(sum, n)});
+    finish.center = center.subspan(i, n);
+    finish.sum = absl::MakeConstSpan(sum, n);
+    finish.next = to.subspan(i, n);
+    for (size_t s = 0; s < state.size(); ++s) finish.state[s] = state[s].subspan(i, n);
+    algorithm->Finish(1, finish);
+  }
+  blocks_[block] = std::move(next);
+  return -1;
 }
 
 void Center::Fold(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {

@@ -32,7 +32,7 @@ class Center {
   size_t floats() const { return floats_; }
   int64_t version() const { return version_; }
 
-  // Sets every float. Version and state stay as they are.
+  // Sets every float, from a stable commit. Version and state stay as they are.
   void Set(CommitBuffer* floats);
 
   // Costs a reference count a block. The same object is returned until the center changes.
@@ -40,10 +40,13 @@ class Center {
 
   // Merges one commit and finishes a round of it alone, in one pass. Consumes the commit. `base` is null unless
   // `algorithm` needs it. Every block is written in place when no snapshot holds it, else into a fresh one.
-  void Apply(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
+  //
+  // An unstable commit is checked in the same pass, and goes to fresh blocks only. False says that it is not finite
+  // (then its first_non_finite() is set) or not whole any more; the center is then what it was.
+  [[nodiscard]] bool Apply(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
 
-  // Merges one commit into the round's sum, which takes as much memory as the center from its first use on. Consumes
-  // the commit.
+  // Merges one commit, which must be stable, into the round's sum, which takes as much memory as the center from its
+  // first use on. Consumes the commit.
   void Fold(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
 
   // Finishes the round: the version grows by the number of commits folded, which must not be 0.
@@ -62,6 +65,10 @@ class Center {
   // The block to write to: `*block` itself if nobody else holds it.
   BlockRef Writable(const BlockRef& block) const;
   std::vector<absl::Span<float>> WritableState(size_t block);
+  // Index of the first NaN or infinity, looked for only if the commit is unstable, or -1. The center may then be half
+  // written.
+  int64_t ApplyBlock(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base,
+                     size_t block);
 
   const size_t floats_;
   const std::shared_ptr<BlockPool> pool_;

@@ -48,7 +48,7 @@ std::unique_ptr<ServerHalf> Half(const std::string& name) {
 
 void Apply(Center* center, ServerHalf* half, Vector commit, const Snapshot* base = nullptr) {
   CommitBuffer buffer = MakeBuffer(std::move(commit));
-  center->Apply(half, {.version = center->version()}, &buffer, base);
+  REQUIRE(center->Apply(half, {.version = center->version()}, &buffer, base));
 }
 
 void Fold(Center* center, ServerHalf* half, Vector commit) {
@@ -118,7 +118,7 @@ TEST_CASE("A commit is applied the same from slices that straddle floats as from
     REQUIRE(sliced.Append(begin, {message.substr(0, cut), message.substr(cut)}, nullptr).ok());
   }
   Center center(n, 0);
-  center.Apply(half.get(), {}, &sliced, nullptr);
+  REQUIRE(center.Apply(half.get(), {}, &sliced, nullptr));
   CHECK(Values(&center) == commit);
 }
 
