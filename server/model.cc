@@ -244,7 +244,7 @@ absl::Status Model::Initialize(CommitBuffer* floats) {
   if (floats->unstable()) return NotMadeStable();
   if (floats->first_non_finite() >= 0) return NonFiniteInitial(spec_.spec, floats->first_non_finite());
   // Built outside the lock; only the first one stays.
-  Center center(spec_.floats, state_vectors_);
+  Center center(spec_.floats, state_vectors_, options_.apply_pool);
   center.Set(floats);
   const std::vector<uint32_t> checksums = Checksums(spec_.spec, *center.TakeSnapshot());
   Deferred deferred;
@@ -272,7 +272,7 @@ void Model::InitializeFrom(const Snapshot& snapshot) {
   Deferred deferred;
   MutexLock lock(&mutex_);
   if (center_.has_value()) return;
-  center_.emplace(snapshot, state_vectors_);
+  center_.emplace(snapshot, state_vectors_, options_.apply_pool);
   initial_checksums_ = Checksums(spec_.spec, snapshot);
   WakeLocked(&deferred);
 }

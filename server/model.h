@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "algorithms/algorithm.h"
 #include "proto/paramd.pb.h"
+#include "server/apply_pool.h"
 #include "server/center.h"
 #include "server/clock.h"
 #include "server/commit_buffer.h"
@@ -31,8 +32,9 @@ namespace paramd {
 struct ModelOptions {
   const Clock* clock = Clock::Steady();
   absl::Duration lease = absl::Seconds(30);
-  size_t max_history_records = 10'000;  // of each worker
-  size_t max_workers = 10'000;          // that are remembered
+  size_t max_history_records = 10'000;    // of each worker
+  size_t max_workers = 10'000;            // that are remembered
+  std::shared_ptr<ApplyPool> apply_pool;  // null: commits are applied on one thread
 };
 
 // One exchange as the transport hands it over.
@@ -205,7 +207,7 @@ class Model {
   // Constant after construction.
   const CheckedSpec spec_;
   const ModelOptions options_;
-  const std::unique_ptr<ServerHalf> algorithm_;  // its calls are made under mutex_
+  const std::unique_ptr<const ServerHalf> algorithm_;
   const int state_vectors_;
   const bool needs_base_;
   const bool answers_before_commit_;
