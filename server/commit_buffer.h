@@ -14,8 +14,9 @@
 
 namespace paramd {
 
-// Floats that a commit is read in: small enough for a copy of them to stay in the first-level cache.
-inline constexpr size_t kPieceFloats = 4096;
+// Floats that a commit is read in: few enough for a copy of them, and of what is made of them, to stay in the
+// first-level cache.
+inline constexpr size_t kPieceFloats = 2048;
 
 // Bytes of one commit, in pieces of any length and alignment. Thread-compatible; Readers of different blocks may read
 // at the same time.
@@ -72,7 +73,6 @@ class CommitBuffer {
     absl::Span<const float> Read(size_t count);
 
    private:
-    friend class CommitBuffer;
     void CopyTo(char* to, size_t bytes);
     void SkipEmpty();
 
