@@ -1,7 +1,5 @@
 #include "bench/worker_process.h"
 
-#include <malloc.h>
-
 #include <chrono>
 #include <iostream>
 #include <map>
@@ -15,6 +13,7 @@
 #include "bench/baseline_socket.h"
 #include "bench/baseline_unary.h"
 #include "bench/paramd_peer.h"
+#include "process/tuning.h"
 
 namespace paramd::bench {
 namespace {
@@ -22,13 +21,6 @@ namespace {
 int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-// As the daemon does it for itself.
-void TuneMalloc() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-  mallopt(M_ARENA_MAX, 2);
 }
 
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerAddress& address, const std::string& algorithm,
@@ -66,7 +58,7 @@ std::string Format(const absl::StatusOr<Ran>& ran) {
 }  // namespace
 
 absl::Status ServeWorker(size_t bytes, const std::string& algorithm, bool tune_malloc) {
-  if (tune_malloc) TuneMalloc();
+  if (tune_malloc) TuneProcess();
   const std::vector<float> update(bytes / sizeof(float), 0.001f);
   std::vector<float> center(update.size());
   const Buffers buffers = {.update = update, .center = absl::MakeSpan(center)};

@@ -1,14 +1,12 @@
 #include "server/server.h"
 
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <optional>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "algorithms/registry.h"
@@ -16,8 +14,12 @@
 #include "proto/tensor_codec.h"
 #include "proto/version.h"
 #include "server/address.h"
+#include "server/health.h"
 #include "server/models.h"
+#include "server/pollers.h"
+#include "server/reflection_call.h"
 #include "server/session.h"
+#include "server/streams.h"
 #include "server/unary_call.h"
 
 namespace paramd {
@@ -115,13 +117,17 @@ class Server::Impl {
   std::string address_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
-  std::vector<std::thread> threads_;
+  std::optional<Pollers> pollers_;
+  std::thread ticker_;
 
   // Self-synchronized.
   LiveCalls calls_;
   Models models_;
-  Sessions sessions_;
+  Streams sessions_;
+  Streams others_;
+  Health health_;
   AsyncService service_;
+  grpc::AsyncGenericService other_methods_;
 
   Mutex mutex_;
   CondVar stopping_changed_;
@@ -133,10 +139,11 @@ absl::Status Server::Impl::Start() {
   const ListenAddress address = *ParseListenAddress(options_.listen);
   if (auto status = ProbeListen(address); !status.ok()) return status;
 
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address.ToString(address.port), grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(&service_);
+  builder.RegisterService(health_.service());
+  builder.RegisterAsyncGenericService(&other_methods_);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -158,15 +165,11 @@ absl::Status Server::Impl::Start() {
   address_ = address.ToString(port_);
 
   ServeControlPlane();
+  health_.Listen(queue_.get(), &calls_);
+  ReflectionCall::Listen(&other_methods_, queue_.get(), &calls_, &others_, &options_.reflect);
   Session::Listen(&service_, queue_.get(), &calls_, &models_, &sessions_);
-  for (int i = 0; i < options_.threads; ++i) {
-    threads_.emplace_back([this] {
-      void* tag = nullptr;
-      bool ok = false;
-      while (queue_->Next(&tag, &ok)) static_cast<Event*>(tag)->Fire(ok);
-    });
-  }
-  threads_.emplace_back([this] { Tick(); });
+  pollers_.emplace(queue_.get(), options_.threads);
+  ticker_ = std::thread([this] { Tick(); });
   return absl::OkStatus();
 }
 
@@ -267,13 +270,15 @@ void Server::Impl::Shutdown(absl::Duration grace) {
     stopping_ = true;
   }
   stopping_changed_.SignalAll();
-  server_->GetHealthCheckService()->Shutdown();
+  health_.Drain();
   models_.Drain();
   sessions_.Drain();
+  others_.Drain();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(grace));
   calls_.AwaitNone();
   queue_->Shutdown();
-  for (std::thread& thread : threads_) thread.join();
+  pollers_.reset();
+  ticker_.join();
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

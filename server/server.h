@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,12 +22,16 @@
 
 namespace paramd {
 
+// Answers one message of the standard reflection service: a serialized ServerReflectionRequest. Thread-safe.
+using Reflect = std::function<std::string(const std::string& request)>;
+
 struct ServerOptions {
   // HOST:PORT or unix:PATH. Port 0: the system chooses one.
   std::string listen = "127.0.0.1:5000";
   // Allows to listen beyond loopback without TLS: anybody who reaches the port can read and change every model.
   bool insecure = false;
-  // Threads that serve. More than there are cores is of no use.
+  // Threads that serve: one talks to the workers while the others apply large commits. More than there are cores is of
+  // no use.
   int threads = 2;
   // How long a worker may be silent before the others stop waiting for it. Every RPC and every chunk renews it.
   absl::Duration lease = absl::Seconds(30);
@@ -39,6 +44,7 @@ struct ServerOptions {
   size_t max_workers = 10'000;           // of each model, live or remembered
   size_t max_history_records = 10'000;   // of each worker; older ones are dropped
   const Clock* clock = Clock::Steady();  // for leases
+  Reflect reflect;                       // null: no reflection service
 };
 
 // INVALID_ARGUMENT says which option makes no sense. Start checks the same.

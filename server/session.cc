@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/status.h"
+#include "server/pollers.h"
 
 namespace paramd {
 namespace {
 
 constexpr absl::Duration kMaxWait = absl::Hours(24);
+
+// To apply so many takes as long as it takes to wake a thread several times over.
+constexpr uint64_t kLongFloats = kBlockFloats;
 
 size_t ChunkBytes(const DecodedExchange& message) {
   size_t bytes = 0;
@@ -28,42 +31,12 @@ grpc::Slice BlockSlice(const BlockRef& block) {
 
 }  // namespace
 
-void Sessions::Add(std::shared_ptr<Session> session) {
-  bool drain = false;
-  {
-    MutexLock lock(&mutex_);
-    sessions_.insert(session);
-    drain = draining_;
-  }
-  if (drain) session->Drain();
-}
-
-void Sessions::Remove(const std::shared_ptr<Session>& session) {
-  MutexLock lock(&mutex_);
-  sessions_.erase(session);
-}
-
-size_t Sessions::size() const {
-  MutexLock lock(&mutex_);
-  return sessions_.size();
-}
-
-void Sessions::Drain() {
-  std::vector<std::shared_ptr<Session>> sessions;
-  {
-    MutexLock lock(&mutex_);
-    draining_ = true;
-    sessions.assign(sessions_.begin(), sessions_.end());
-  }
-  for (const auto& session : sessions) session->Drain();
-}
-
 Session::Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                 Sessions* sessions)
+                 Streams* sessions)
     : live_(calls), service_(service), queue_(queue), models_(models), sessions_(sessions), stream_(&context_) {}
 
 void Session::Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                     Sessions* sessions) {
+                     Streams* sessions) {
   const std::shared_ptr<Session> session(new Session(service, queue, calls, models, sessions));
   session->context_.AsyncNotifyWhenDone(session->on_done_.Arm(session));
   service->RequestExchange(&session->context_, &session->stream_, queue, queue, session->on_started_.Arm(session));
@@ -246,6 +219,7 @@ void Session::Receive(const DecodedExchange& message) {
 
 void Session::CommitReceived() {
   dropping_ = false;
+  if (header_.commit_floats() >= kLongFloats) Pollers::StepAside();
   if (header_.initialize()) {
     return ReplyStatus(model_->Initialize(&*commit_));
   }

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <set>
 
 #include "proto/paramd.grpc.pb.h"
 #include "proto/tensor_codec.h"
@@ -18,6 +17,7 @@
 #include "server/in_flight.h"
 #include "server/model.h"
 #include "server/models.h"
+#include "server/streams.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -31,38 +31,20 @@ using AsyncService = v1::ParameterServer::WithAsyncMethod_CreateModel<
                     v1::ParameterServer::WithAsyncMethod_GetHistory<v1::ParameterServer::WithAsyncMethod_GetStatus<
                         v1::ParameterServer::WithRawMethod_Exchange<v1::ParameterServer::Service>>>>>>>>>>>>;
 
-class Session;
-
-// The sessions there are. Thread-safe.
-class Sessions {
- public:
-  void Add(std::shared_ptr<Session> session);
-  void Remove(const std::shared_ptr<Session>& session);
-  size_t size() const;
-
-  // Ends those that are idle, at once, and the others after what they are doing; new ones end at once.
-  void Drain();
-
- private:
-  mutable Mutex mutex_;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
-};
-
 // At any moment a session does one thing: it reads a message, waits for its model or for room in flight, or writes a
 // message. Whatever completes that goes on with the next, on its own thread, so that no lock is needed. Only OnDone
 // and Drain come from elsewhere.
-class Session : public std::enable_shared_from_this<Session> {
+class Session : public Stream, public std::enable_shared_from_this<Session> {
  public:
   // Waits for one stream on the queue; a new session waits for the next when it has come.
   static void Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                     Sessions* sessions);
+                     Streams* sessions);
 
-  void Drain();
+  void Drain() override;
 
  private:
   Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-          Sessions* sessions);
+          Streams* sessions);
 
   void OnStarted(bool ok);
   void OnDone(bool ok);
@@ -96,7 +78,7 @@ class Session : public std::enable_shared_from_this<Session> {
   AsyncService* const service_;
   grpc::ServerCompletionQueue* const queue_;
   Models* const models_;
-  Sessions* const sessions_;
+  Streams* const sessions_;
 
   // Self-synchronized.
   grpc::ServerContext context_;

@@ -27,6 +27,7 @@
 #include "examples/mnist/shard.h"
 #include "examples/mnist/stop_signal.h"
 #include "flags/command_line.h"
+#include "process/tuning.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:5000", "the daemon, HOST:PORT or unix:PATH");
 ABSL_FLAG(std::string, model, "mnist", "the model to join");
@@ -263,6 +264,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "mnist_worker: %s\n", std::string(job.status().message()).c_str());
     return 2;
   }
+  TuneProcess();
   StopSignal stop(kStopGrace);
   status = Run(*job, &stop);
   if (!status.ok()) {
