@@ -4,7 +4,7 @@
 
 namespace paramd {
 
-void ServerHalf::Finish(int64_t /*commits*/, const FinishPiece& piece) const {
+void ServerHalf::Finish(const RoundInfo& /*round*/, const FinishPiece& piece) const {
   // The system's Abseil checks every index into a span, which keeps the compiler from vectorising.
   const float* const center = piece.center.data();
   const float* const sum = piece.sum.data();

@@ -20,7 +20,7 @@
 namespace paramd {
 
 // Changes whenever a plugin built against the old headers would misbehave with the new ones.
-inline constexpr int kAlgorithmInterfaceVersion = 1;
+inline constexpr int kAlgorithmInterfaceVersion = 2;
 
 // One hyperparameter that an algorithm takes, with its inclusive range.
 struct HyperparameterSpec {
@@ -41,6 +41,12 @@ struct CommitInfo {
   int64_t staleness = 0;     // version - base_version, >= 0
 };
 
+// What the server knows of a round when it finishes it.
+struct RoundInfo {
+  int64_t commits = 1;  // that were merged in it, >= 1
+  int64_t before = 0;   // rounds that the center has finished before this one
+};
+
 // A piece of one commit: spans of equal length over the same parameters. None aliases `sum`.
 struct MergePiece {
   absl::Span<const float> commit;  // what the worker sent: δ or W
@@ -58,12 +64,14 @@ struct FinishPiece {
   std::vector<absl::Span<float>> state;  // in and out: the state vectors, as many as state_vectors()
 };
 
-// How commits become the new center. A round is one commit, or with consistency `sync` one of every live worker. The
-// calls of one model are never concurrent, so a half may keep scalars, but it takes no locks, does no I/O and does not
-// log. A model calls Merge over every piece of every commit, then BeginFinish, then Finish over every piece.
+// How commits become the new center. A round is one commit, or with consistency `sync` one of every live worker. A
+// model calls Merge over every piece of every commit, and Finish over every piece at the end of the round. The calls of
+// one commit or of one round may run on several threads at once, for different pieces; all else of a model is serial.
 //
-// Invariant that the server relies on: Merge and Finish treat each parameter alone and the same in whatever pieces
-// they come.
+// Invariants that the server relies on: Merge and Finish treat each parameter alone and the same in whatever pieces
+// they come; they write to nothing but their piece. What has to be remembered is in state vectors, or follows from the
+// number of the round: a commit that turns out to be bad is dropped even after it was merged and finished, and then its
+// pieces are forgotten. A half takes no locks, does no I/O and does not log.
 //
 // For speed, loop over data() or an Eigen map: a hardened Abseil checks every index into a span, and then nothing is
 // vectorised.
@@ -87,11 +95,8 @@ class ServerHalf {
   // sum += what this commit contributes.
   virtual void Merge(const CommitInfo& commit, const MergePiece& piece) const = 0;
 
-  // Called once a round, before its Finish calls. `commits` >= 1 were merged.
-  virtual void BeginFinish(int64_t /*commits*/) {}
-
   // next = the center after the round. By default θ + Σ.
-  virtual void Finish(int64_t commits, const FinishPiece& piece) const;
+  virtual void Finish(const RoundInfo& round, const FinishPiece& piece) const;
 };
 
 // When a worker exchanges.

@@ -26,10 +26,10 @@ class Server : public ServerHalf {
     Array(p.sum.data(), n) += ConstArray(p.commit.data(), n) - ConstArray(p.center.data(), n);
   }
 
-  void Finish(int64_t commits, const FinishPiece& p) const override {
+  void Finish(const RoundInfo& round, const FinishPiece& p) const override {
     const auto n = static_cast<Eigen::Index>(p.next.size());
     Array(p.next.data(), n) =
-        ConstArray(p.center.data(), n) + ConstArray(p.sum.data(), n) / static_cast<float>(commits);
+        ConstArray(p.center.data(), n) + ConstArray(p.sum.data(), n) / static_cast<float>(round.commits);
   }
 };
 

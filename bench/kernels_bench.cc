@@ -56,7 +56,6 @@ void MergeAndFinish(benchmark::State& state, const std::string& algorithm) {
   const std::vector<float> commit(kBlockFloats, 0.001f);
   alignas(64) float sum[kPieceFloats];
   for (auto _ : state) {
-    half->BeginFinish(1);
     for (size_t i = 0; i < kBlockFloats; i += kPieceFloats) {
       std::fill_n(sum, kPieceFloats, 0.0f);
       half->Merge({}, {.commit = absl::MakeConstSpan(commit).subspan(i, kPieceFloats),
@@ -64,9 +63,9 @@ void MergeAndFinish(benchmark::State& state, const std::string& algorithm) {
                        .base = half->needs_base() ? absl::MakeConstSpan(base).subspan(i, kPieceFloats)
                                                   : absl::Span<const float>(),
                        .sum = absl::MakeSpan(sum)});
-      half->Finish(1, {.center = absl::MakeConstSpan(center).subspan(i, kPieceFloats),
-                       .sum = absl::MakeConstSpan(sum),
-                       .next = absl::MakeSpan(center).subspan(i, kPieceFloats)});
+      half->Finish({}, {.center = absl::MakeConstSpan(center).subspan(i, kPieceFloats),
+                        .sum = absl::MakeConstSpan(sum),
+                        .next = absl::MakeSpan(center).subspan(i, kPieceFloats)});
     }
     benchmark::ClobberMemory();
   }
@@ -114,7 +113,7 @@ void ReceiveAndApply(benchmark::State& state, const std::string& algorithm, bool
     if (snapshot_held) snapshot = center.TakeSnapshot();
     CommitBuffer buffer(kModelFloats);
     bytes.AppendTo(&buffer);
-    center.Apply(half.get(), {}, &buffer, nullptr);
+    if (!center.Apply(half.get(), {}, &buffer, nullptr)) state.SkipWithError("the commit was not applied");
   }
   SetBytes(state, kModelFloats);
 }

@@ -1,7 +1,10 @@
 #include "server/center.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 namespace paramd {
 namespace {
@@ -11,6 +14,9 @@ size_t Bytes(size_t floats) { return floats * sizeof(float); }
 // Of a large model, free blocks beyond these go back to malloc, where commits can use the memory as well.
 constexpr size_t kRetainedBytes = size_t{16} << 20;
 
+// Fewer blocks are done before a helper has woken up.
+constexpr size_t kSharedBlocks = 4;
+
 absl::Span<const float> BasePiece(const Snapshot* base, size_t block, size_t offset, size_t n) {
   if (base == nullptr) return {};
   return base->blocks[block].floats().subspan(offset, n);
@@ -18,13 +24,19 @@ absl::Span<const float> BasePiece(const Snapshot* base, size_t block, size_t off
 
 }  // namespace
 
-Center::Center(size_t floats, int state_vectors)
-    : floats_(floats), pool_(BlockPool::Create(kRetainedBytes)), blocks_(AllocateZeroed()) {
+Center::Center(size_t floats, int state_vectors, std::shared_ptr<ApplyPool> helpers)
+    : floats_(floats),
+      pool_(BlockPool::Create(kRetainedBytes)),
+      helpers_(std::move(helpers)),
+      blocks_(AllocateZeroed()) {
   for (int i = 0; i < state_vectors; ++i) state_.push_back(AllocateZeroed());
 }
 
-Center::Center(const Snapshot& snapshot, int state_vectors)
-    : floats_(snapshot.floats), pool_(BlockPool::Create(kRetainedBytes)), blocks_(snapshot.blocks) {
+Center::Center(const Snapshot& snapshot, int state_vectors, std::shared_ptr<ApplyPool> helpers)
+    : floats_(snapshot.floats),
+      pool_(BlockPool::Create(kRetainedBytes)),
+      helpers_(std::move(helpers)),
+      blocks_(snapshot.blocks) {
   for (int i = 0; i < state_vectors; ++i) state_.push_back(AllocateZeroed());
 }
 
@@ -57,6 +69,11 @@ std::vector<absl::Span<float>> Center::WritableState(size_t block) {
   return spans;
 }
 
+void Center::ForEachBlock(absl::FunctionRef<void(size_t)> work) const {
+  if (helpers_ != nullptr && blocks_.size() >= kSharedBlocks) return helpers_->ForEach(blocks_.size(), work);
+  for (size_t b = 0; b < blocks_.size(); ++b) work(b);
+}
+
 void Center::Set(CommitBuffer* floats) {
   latest_.reset();
   CommitBuffer::Reader reader(floats);
@@ -80,41 +97,74 @@ std::shared_ptr<const Snapshot> Center::TakeSnapshot() {
   return snapshot;
 }
 
-void Center::Apply(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
-  latest_.reset();
-  alignas(64) float sum[kPieceFloats];
-  CommitBuffer::Reader reader(commit);
-  algorithm->BeginFinish(1);
-  FinishPiece finish;
-  for (size_t b = 0; b < blocks_.size(); ++b) {
-    const absl::Span<const float> center = blocks_[b].floats();
-    // Uniqueness must be tested before a second handle is made.
-    BlockRef next = Writable(blocks_[b]);
-    const absl::Span<float> to = next.mutable_floats();
-    const std::vector<absl::Span<float>> state = WritableState(b);
-    finish.state.resize(state.size());
-    for (size_t i = 0; i < to.size(); i += kPieceFloats) {
-      const size_t n = std::min(kPieceFloats, to.size() - i);
-      std::fill_n(sum, n, 0.0f);
-      algorithm->Merge(info, {.commit = reader.Read(n),
-                              .center = center.subspan(i, n),
-                              .base = BasePiece(base, b, i, n),
-                              .sum = absl::MakeSpan(sum, n)});
-      finish.center = center.subspan(i, n);
-      finish.sum = absl::MakeConstSpan(sum, n);
-      finish.next = to.subspan(i, n);
-      for (size_t s = 0; s < state.size(); ++s) finish.state[s] = state[s].subspan(i, n);
-      algorithm->Finish(1, finish);
-    }
-    blocks_[b] = std::move(next);
+bool Center::Apply(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
+  // Held here, no block of the present center and state is written to.
+  Vector old_blocks;
+  std::vector<Vector> old_state;
+  if (commit->unstable()) {
+    old_blocks = blocks_;
+    old_state = state_;
   }
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> non_finite{kNone};
+  ForEachBlock([&](size_t b) {
+    int64_t first = non_finite;
+    if (first < static_cast<int64_t>(b * kBlockFloats)) return;
+    const int64_t found = ApplyBlock(algorithm, info, commit, base, b);
+    while (found >= 0 && found < first && !non_finite.compare_exchange_weak(first, found)) {
+    }
+  });
+  if (non_finite != kNone) commit->set_first_non_finite(non_finite);
+  if (non_finite != kNone || !commit->StillWhole()) {
+    blocks_ = std::move(old_blocks);
+    state_ = std::move(old_state);
+    return false;
+  }
+  latest_.reset();
   ++version_;
+  ++rounds_;
+  return true;
 }
 
-void Center::Fold(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
+int64_t Center::ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit,
+                           const Snapshot* base, size_t block) {
+  alignas(64) float sum[kPieceFloats];
+  CommitBuffer::Reader reader(commit, /*release=*/true, block);
+  const absl::Span<const float> center = blocks_[block].floats();
+  // Uniqueness must be tested before a second handle is made.
+  BlockRef next = Writable(blocks_[block]);
+  const absl::Span<float> to = next.mutable_floats();
+  const std::vector<absl::Span<float>> state = WritableState(block);
+  const RoundInfo round{.commits = 1, .before = rounds_};
+  FinishPiece finish;
+  finish.state.resize(state.size());
+  for (size_t i = 0; i < to.size(); i += kPieceFloats) {
+    const size_t n = std::min(kPieceFloats, to.size() - i);
+    const absl::Span<const float> piece = reader.Read(n);
+    if (commit->unstable()) {
+      if (const int64_t bad = FirstNonFinite(piece); bad >= 0) {
+        return static_cast<int64_t>(block * kBlockFloats + i) + bad;
+      }
+    }
+    std::fill_n(sum, n, 0.0f);
+    algorithm->Merge(info, {.commit = piece,
+                            .center = center.subspan(i, n),
+                            .base = BasePiece(base, block, i, n),
+                            .sum = absl::MakeSpan(sum, n)});
+    finish.center = center.subspan(i, n);
+    finish.sum = absl::MakeConstSpan(sum, n);
+    finish.next = to.subspan(i, n);
+    for (size_t s = 0; s < state.size(); ++s) finish.state[s] = state[s].subspan(i, n);
+    algorithm->Finish(round, finish);
+  }
+  blocks_[block] = std::move(next);
+  return -1;
+}
+
+void Center::Fold(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
   if (sum_.empty()) sum_ = AllocateZeroed();
-  CommitBuffer::Reader reader(commit);
-  for (size_t b = 0; b < blocks_.size(); ++b) {
+  ForEachBlock([&](size_t b) {
+    CommitBuffer::Reader reader(commit, /*release=*/true, b);
     const absl::Span<float> sum = sum_[b].mutable_floats();
     if (folded_ == 0) std::fill(sum.begin(), sum.end(), 0.0f);
     for (size_t i = 0; i < sum.size(); i += kPieceFloats) {
@@ -124,21 +174,22 @@ void Center::Fold(ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* c
                               .base = BasePiece(base, b, i, n),
                               .sum = sum.subspan(i, n)});
     }
-  }
+  });
   ++folded_;
 }
 
-void Center::FinishRound(ServerHalf* algorithm) {
+void Center::FinishRound(const ServerHalf* algorithm) {
   latest_.reset();
-  algorithm->BeginFinish(folded_);
-  for (size_t b = 0; b < blocks_.size(); ++b) {
+  ForEachBlock([&](size_t b) {
     const absl::Span<const float> center = blocks_[b].floats();
     BlockRef next = Writable(blocks_[b]);
     algorithm->Finish(
-        folded_, {.center = center, .sum = sum_[b].floats(), .next = next.mutable_floats(), .state = WritableState(b)});
+        {.commits = folded_, .before = rounds_},
+        {.center = center, .sum = sum_[b].floats(), .next = next.mutable_floats(), .state = WritableState(b)});
     blocks_[b] = std::move(next);
-  }
+  });
   version_ += folded_;
+  ++rounds_;
   folded_ = 0;
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -17,7 +17,11 @@ namespace paramd {
 // Floats that a commit is read in: small enough for a copy of them to stay in the first-level cache.
 inline constexpr size_t kPieceFloats = 4096;
 
-// Bytes of one commit, in pieces of any length and alignment. Thread-compatible.
+// Bytes of one commit, in pieces of any length and alignment. Thread-compatible; Readers of different blocks may read
+// at the same time.
+//
+// A commit is unstable if its bytes are in memory that the peer can still write to. Then Readers copy each float to
+// private memory, once, before anybody looks at it, and what they gave counts only if StillWhole() afterwards.
 class CommitBuffer {
  public:
   // `floats`: the length of the center, and so of the commit.
@@ -27,18 +31,42 @@ class CommitBuffer {
   // keeps the bytes alive. Errors: INVALID_ARGUMENT; the buffer then is of no more use.
   absl::Status Append(uint64_t offset, const std::vector<std::string_view>& bytes, std::shared_ptr<const void> owner);
 
+  // As Append, of floats that the peer may change while they are read, which makes the commit unstable. They are not
+  // looked at yet.
+  absl::Status AppendUnstable(uint64_t offset, absl::Span<const float> floats, std::shared_ptr<const void> owner);
+
+  // How to find out, once the floats of an unstable commit were read, whether the peer let them be. It is called under
+  // the model's lock, so it must not block.
+  void set_still_whole(std::function<bool()> still_whole) { still_whole_ = std::move(still_whole); }
+
+  bool unstable() const { return unstable_; }
+  bool StillWhole() const { return !unstable_ || still_whole_ == nullptr || still_whole_(); }
+
+  // Copies a complete unstable commit to private memory and looks for NaN and infinity as Append does. Errors: that of
+  // ChangedError; the buffer then is of no more use.
+  absl::Status MakeStable();
+
+  // UNAVAILABLE: the commit was not whole any more when it had been read.
+  static absl::Status ChangedError();
+
   bool complete() const { return received_ == floats_; }
   size_t floats() const { return floats_; }
   size_t received() const { return received_; }
 
   // Index of the first NaN or infinity among the floats received so far, or -1. Append looks for it while the bytes
-  // are warm.
+  // are warm. Of an unstable commit it is what set_first_non_finite said.
   int64_t first_non_finite() const { return first_non_finite_; }
+  void set_first_non_finite(int64_t index) { first_non_finite_ = index; }
 
-  // Reads the floats once, from first to last, and lets go of the bytes behind it if `release`.
+  // Reads the floats once, in order, and lets go of the bytes behind it if `release`.
   class Reader {
    public:
-    explicit Reader(CommitBuffer* buffer, bool release = true) : buffer_(buffer), release_(release) {}
+    // From the beginning of `block` on.
+    explicit Reader(CommitBuffer* buffer, bool release = true, size_t block = 0);
+    ~Reader() { SkipEmpty(); }
+
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
 
     // The next `count` <= kPieceFloats floats, which must be there; valid until the next call.
     absl::Span<const float> Read(size_t count);
@@ -56,15 +84,23 @@ class CommitBuffer {
   };
 
  private:
+  // Within one block, so that Readers of different blocks share none.
   struct Piece {
     std::string_view bytes;
     std::shared_ptr<const void> owner;
   };
 
+  absl::Status CheckPlace(uint64_t offset, size_t floats) const;
+  void AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner);
+
   size_t floats_;
   size_t received_ = 0;
   int64_t first_non_finite_ = -1;
-  std::deque<Piece> pieces_;
+  bool unstable_ = false;
+  std::function<bool()> still_whole_;
+  size_t bytes_ = 0;  // of all pieces
+  std::vector<Piece> pieces_;
+  std::vector<size_t> first_pieces_;  // of each block
 };
 
 // Index of the first NaN or infinity, or -1.

@@ -210,6 +210,10 @@ absl::Status NonFiniteInitial(const v1::ModelSpec& spec, int64_t index) {
       DescribePosition(spec, static_cast<uint64_t>(index)), "; check the file or the initializer it comes from"));
 }
 
+absl::Status NotMadeStable() {
+  return absl::InternalError("the floats may still change while they are read: they were not made stable first");
+}
+
 // The CRC-32 of each tensor.
 std::vector<uint32_t> Checksums(const v1::ModelSpec& spec, const Snapshot& snapshot) {
   std::vector<uint32_t> checksums;
@@ -237,9 +241,10 @@ absl::Status Model::Initialize(CommitBuffer* floats) {
     return absl::InvalidArgumentError(absl::StrCat("the initial center of model '", name(), "' has ",
                                                    floats->received(), " floats where the model has ", spec_.floats));
   }
+  if (floats->unstable()) return NotMadeStable();
   if (floats->first_non_finite() >= 0) return NonFiniteInitial(spec_.spec, floats->first_non_finite());
   // Built outside the lock; only the first one stays.
-  Center center(spec_.floats, state_vectors_);
+  Center center(spec_.floats, state_vectors_, options_.apply_pool);
   center.Set(floats);
   const std::vector<uint32_t> checksums = Checksums(spec_.spec, *center.TakeSnapshot());
   Deferred deferred;
@@ -267,7 +272,7 @@ void Model::InitializeFrom(const Snapshot& snapshot) {
   Deferred deferred;
   MutexLock lock(&mutex_);
   if (center_.has_value()) return;
-  center_.emplace(snapshot, state_vectors_);
+  center_.emplace(snapshot, state_vectors_, options_.apply_pool);
   initial_checksums_ = Checksums(spec_.spec, snapshot);
   WakeLocked(&deferred);
 }
@@ -363,22 +368,17 @@ void Model::Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commi
   // `consumed` is absent for a retry, whose bytes were dropped.
   if (call.commit_floats > 0) {
     absl::Status status = CheckCommitLocked(call, *member);
-    if (status.ok() && call.sequence > member->sequence) {
-      if (!consumed.has_value()) {
-        status = absl::InternalError("a commit without its bytes");
-      } else if (consumed->first_non_finite() >= 0) {
-        status = NonFiniteError(call.worker, *consumed);
-      } else if (member->committed_round == round_) {
-        status = absl::FailedPreconditionError(absl::StrCat("worker '", call.worker, "' has committed in this round"));
-      }
+    const bool retry = call.sequence == member->sequence;
+    if (status.ok() && !retry) {
+      status = consumed.has_value() ? ApplyLocked(call, member, &*consumed)
+                                    : absl::InternalError("a commit without its bytes");
     }
     if (!status.ok()) {
       ++member->rejected;
       ++rejected_;
       return refuse(status);
     }
-    if (call.sequence > member->sequence) {
-      ApplyLocked(call, member, &*consumed);
+    if (!retry) {
       FinishRoundLocked();
       WakeLocked(&deferred);
     }
@@ -390,20 +390,28 @@ void Model::Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commi
   WaitLocked(std::move(waiter), &deferred);
 }
 
-void Model::ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* commit) {
+absl::Status Model::ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* commit) {
+  if (commit->first_non_finite() >= 0) return NonFiniteError(call.worker, *commit);
+  if (member->committed_round == round_) {
+    return absl::FailedPreconditionError(absl::StrCat("worker '", call.worker, "' has committed in this round"));
+  }
   // A commit that is not based on a pull counts as fresh.
   const int64_t version = center_->version();
   const CommitInfo info{.version = version,
                         .base_version = call.base_version < 0 ? version : call.base_version,
                         .staleness = call.base_version < 0 ? 0 : version - call.base_version};
-  if (answers_before_commit_) member->answer = call.pull ? center_->TakeSnapshot() : nullptr;
+  std::shared_ptr<const Snapshot> before;
+  if (answers_before_commit_ && call.pull) before = center_->TakeSnapshot();
   if (spec_.consistency.mode == Consistency::kSync) {
+    if (commit->unstable()) return NotMadeStable();
     center_->Fold(algorithm_.get(), info, commit, member->base.get());
     member->committed_round = round_;
-  } else {
-    center_->Apply(algorithm_.get(), info, commit, member->base.get());
+  } else if (center_->Apply(algorithm_.get(), info, commit, member->base.get())) {
     member->version = center_->version();
+  } else {
+    return commit->first_non_finite() >= 0 ? NonFiniteError(call.worker, *commit) : CommitBuffer::ChangedError();
   }
+  member->answer = std::move(before);
   member->sequence = call.sequence;
   member->staleness = info.staleness;
   member->staleness_sum += static_cast<double>(info.staleness);
@@ -413,6 +421,7 @@ void Model::ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* 
   ++staleness_histogram_[std::min<size_t>(static_cast<size_t>(info.staleness), staleness_histogram_.size() - 1)];
   staleness_sum_ += static_cast<double>(info.staleness);
   last_commit_ = options_.clock->Now();
+  return absl::OkStatus();
 }
 
 void Model::FinishRoundLocked() {

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "algorithms/algorithm.h"
 #include "proto/paramd.pb.h"
+#include "server/apply_pool.h"
 #include "server/center.h"
 #include "server/clock.h"
 #include "server/commit_buffer.h"
@@ -31,8 +32,9 @@ namespace paramd {
 struct ModelOptions {
   const Clock* clock = Clock::Steady();
   absl::Duration lease = absl::Seconds(30);
-  size_t max_history_records = 10'000;  // of each worker
-  size_t max_workers = 10'000;          // that are remembered
+  size_t max_history_records = 10'000;    // of each worker
+  size_t max_workers = 10'000;            // that are remembered
+  std::shared_ptr<ApplyPool> apply_pool;  // null: commits are applied on one thread
 };
 
 // One exchange as the transport hands it over.
@@ -93,7 +95,8 @@ class Model {
   absl::Status Heartbeat(const std::string& worker, uint64_t incarnation);
   absl::Status Leave(const std::string& worker, uint64_t incarnation, const std::string& error);
 
-  // The first center wins; the same again is OK; ALREADY_EXISTS names the difference to another one.
+  // The first center wins; the same again is OK; ALREADY_EXISTS names the difference to another one. INTERNAL if it is
+  // unstable.
   absl::Status Initialize(CommitBuffer* center);
   // Shares the blocks. Only for a model that has none yet.
   void InitializeFrom(const Snapshot& center);
@@ -103,7 +106,8 @@ class Model {
   void BeginCommit(const ExchangeCall& call, Done done);
 
   // Applies the commit, if there is one, at most once, and answers when consistency allows this worker to go on, and
-  // for a pull when there is a center. `commit` must be complete; it is consumed. Absent for a retry.
+  // for a pull when there is a center. `commit` must be complete; it is consumed. Absent for a retry. It may be
+  // unstable except in `sync` (INTERNAL); UNAVAILABLE if it changed meanwhile.
   void Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commit, Done done);
 
   // The center for a call that Exchange has answered. Apart from it because a snapshot is only taken when there is
@@ -188,7 +192,8 @@ class Model {
   absl::Status CheckCommitLocked(const ExchangeCall& call, const Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // INVALID_ARGUMENT that names the place, with the likely cause.
   absl::Status NonFiniteError(const std::string& worker, const CommitBuffer& commit) const;
-  void ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* commit)
+  // Nothing has changed if it is not OK.
+  absl::Status ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* commit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Finishes the sync round if every live member has committed.
   void FinishRoundLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -202,7 +207,7 @@ class Model {
   // Constant after construction.
   const CheckedSpec spec_;
   const ModelOptions options_;
-  const std::unique_ptr<ServerHalf> algorithm_;  // its calls are made under mutex_
+  const std::unique_ptr<const ServerHalf> algorithm_;
   const int state_vectors_;
   const bool needs_base_;
   const bool answers_before_commit_;

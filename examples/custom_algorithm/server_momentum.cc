@@ -25,10 +25,10 @@ class Server : public paramd::ServerHalf {
     for (size_t i = 0; i < p.sum.size(); ++i) p.sum[i] += p.commit[i];
   }
 
-  void Finish(int64_t commits, const paramd::FinishPiece& p) const override {
+  void Finish(const paramd::RoundInfo& round, const paramd::FinishPiece& p) const override {
     const absl::Span<float> v = p.state[0];
     for (size_t i = 0; i < p.next.size(); ++i) {
-      v[i] = momentum_ * v[i] + p.sum[i] / static_cast<float>(commits);
+      v[i] = momentum_ * v[i] + p.sum[i] / static_cast<float>(round.commits);
       p.next[i] = p.center[i] + v[i];
     }
   }

@@ -71,15 +71,14 @@ void RunInPieces(ServerHalf* server, const std::vector<size_t>& pieces, Round* r
       server->Merge({.version = 9, .base_version = 9 - staleness, .staleness = staleness}, piece);
     });
   }
-  const auto count = static_cast<int64_t>(round->commits.size());
-  server->BeginFinish(count);
+  const RoundInfo info{.commits = static_cast<int64_t>(round->commits.size())};
   for_each_piece([&](size_t offset, size_t length) {
     FinishPiece piece;
     piece.center = absl::MakeConstSpan(round->center).subspan(offset, length);
     piece.sum = absl::MakeConstSpan(sum).subspan(offset, length);
     piece.next = absl::MakeSpan(round->center).subspan(offset, length);
     for (Vector& vector : round->state) piece.state.push_back(absl::MakeSpan(vector).subspan(offset, length));
-    server->Finish(count, piece);
+    server->Finish(info, piece);
   });
 }
 

@@ -32,7 +32,7 @@ Halves MakeHalves(const std::string& name, const Hyperparameters& given) {
 Vector ApplyRound(ServerHalf* server, const Vector& center, const std::vector<Commit>& commits,
                   std::vector<Vector>* state) {
   constexpr int64_t kVersion = 100;
-  const auto count = static_cast<int64_t>(commits.size());
+  const RoundInfo round{.commits = static_cast<int64_t>(commits.size())};
   Vector sum(center.size());
   for (const Commit& commit : commits) {
     MergePiece piece;
@@ -49,9 +49,8 @@ Vector ApplyRound(ServerHalf* server, const Vector& center, const std::vector<Co
   std::vector<Vector> state_in_place = *state;
   Vector next(center.size());
   Vector in_place = center;
-  server->BeginFinish(count);
-  server->Finish(count, {.center = center, .sum = sum, .next = absl::MakeSpan(next), .state = Spans(state)});
-  server->Finish(count,
+  server->Finish(round, {.center = center, .sum = sum, .next = absl::MakeSpan(next), .state = Spans(state)});
+  server->Finish(round,
                  {.center = in_place, .sum = sum, .next = absl::MakeSpan(in_place), .state = Spans(&state_in_place)});
   REQUIRE(in_place == next);
   REQUIRE(state_in_place == *state);

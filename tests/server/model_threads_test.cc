@@ -60,8 +60,9 @@ void ReadUntil(const std::atomic<bool>* done, Model* model, Findings* findings) 
   }
 }
 
-void CommitFromThreads(size_t floats, int threads, int commits) {
-  const auto model = MakeModel(MakeSpec("downpour", floats));
+void CommitFromThreads(size_t floats, int threads, int commits, int apply_threads) {
+  const auto model =
+      MakeModel(MakeSpec("downpour", floats), {.apply_pool = std::make_shared<ApplyPool>(apply_threads)});
   Initialize(model.get(), std::vector<float>(floats, 0.0f));
   std::atomic<bool> done{false};
   std::vector<Findings> findings(threads + 1);
@@ -82,11 +83,11 @@ void CommitFromThreads(size_t floats, int threads, int commits) {
 }
 
 TEST_CASE("16 threads commit ones to a small model 1,000 times each: version and sum are exact, no pull is torn") {
-  CommitFromThreads(64, 16, 1000);
+  CommitFromThreads(64, 16, 1000, /*apply_threads=*/1);
 }
 
 TEST_CASE("16 threads commit ones to a model of several blocks: version and sum are exact, no pull is torn") {
-  CommitFromThreads(2 * kBlockFloats + 5, 16, 4);
+  CommitFromThreads(4 * kBlockFloats + 5, 16, 4, /*apply_threads=*/GENERATE(1, 3));
 }
 
 void ExchangeAndLeave(Model* model, int index, int exchanges, Findings* findings) {
