@@ -199,8 +199,8 @@ TEST_CASE("the first finite float that would become infinite is found") {
     floats[6] = -kInfinity;
     floats[7] = kNan;
     CHECK(FirstOverflow(limit.encoding, floats.data(), floats.size()) == -1);
-    floats[41] = limit.overflows;
-    floats[40] = -kMax;
+    floats[41] = kMax;
+    floats[40] = -limit.overflows;
     CHECK(FirstOverflow(limit.encoding, floats.data(), floats.size()) == 40);
     CHECK(FirstOverflow(limit.encoding, floats.data(), 40) == -1);
   }
