@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -195,6 +197,13 @@ int64_t FirstOverflow(v1::Encoding encoding, const float* floats, size_t n) {
   for (size_t i = 0; i < n; ++i) any |= overflows(floats[i]);
   if (any == 0) return -1;
   return std::find_if(floats, floats + n, overflows) - floats;
+}
+
+std::string DescribeOverflow(v1::Encoding encoding, uint64_t index, float value) {
+  const bool half = encoding == v1::FLOAT16;
+  return absl::StrCat("parameter ", index, " is ", value, ", and the largest that ", EncodingName(encoding),
+                      " holds is ", half ? "65504" : "3.3895e+38", "; does training diverge? If not, use --wire=",
+                      half ? "bf16, which has float32's range, or --wire=f32" : "f32");
 }
 
 }  // namespace paramd

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,9 @@ void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, f
 
 // Index of the first finite float that Narrow would make infinite (f16: from ±65,520 on), or -1.
 int64_t FirstOverflow(v1::Encoding encoding, const float* floats, size_t n);
+
+// What is wrong with such a float, parameter `index` of the center or of a commit, and what to do.
+std::string DescribeOverflow(v1::Encoding encoding, uint64_t index, float value);
 
 }  // namespace paramd
 

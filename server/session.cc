@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/encoding.h"
 #include "proto/status.h"
 
 namespace paramd {
@@ -24,6 +25,19 @@ grpc::Slice BlockSlice(const BlockRef& block) {
   return grpc::Slice(
       const_cast<float*>(floats.data()), floats.size() * sizeof(float),
       [](void* ref) { delete static_cast<BlockRef*>(ref); }, new BlockRef(block));
+}
+
+// FAILED_PRECONDITION if a float of the center would arrive as infinity.
+absl::Status FitsEncoding(const Snapshot& center, v1::Encoding encoding) {
+  for (size_t b = 0; b < center.blocks.size(); ++b) {
+    const absl::Span<const float> floats = center.blocks[b].floats();
+    const int64_t i = FirstOverflow(encoding, floats.data(), floats.size());
+    if (i < 0) continue;
+    const auto index = static_cast<size_t>(i);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the center can't be sent: ", DescribeOverflow(encoding, b * kBlockFloats + index, floats[index])));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -156,10 +170,11 @@ void Session::BeginExchange(DecodedExchange message) {
            .pull = header_.pull(),
            .deadline = model_->Now() + wait,
            .tag = this};
-  if (header_.encoding() != v1::FLOAT32) {
-    return ReplyStatus(absl::UnimplementedError(absl::StrCat("encoding ", header_.encoding(),
-                                                             " is unknown to this server; it knows FLOAT32 (0). Is the "
-                                                             "client newer than the server?")));
+  if (FloatBytes(header_.encoding()) == 0) {
+    return ReplyStatus(absl::UnimplementedError(
+        absl::StrCat("encoding ", header_.encoding(),
+                     " is unknown to this server; it knows FLOAT32 (0), FLOAT16 (1) and BFLOAT16 (2). Is the client "
+                     "newer than the server?")));
   }
   if (header_.commit_floats() > 0) return BeginCommit(std::move(message));
   if (!call_.pull && call_.sequence == 0) {
@@ -185,6 +200,11 @@ void Session::BeginCommit(DecodedExchange first) {
                        " floats where the model has ", model_->checked_spec().floats,
                        "; compare the tensors with `paramctl show`")));
     }
+    if (header_.encoding() != v1::FLOAT32) {
+      return ReplyStatus(absl::InvalidArgumentError(
+          absl::StrCat("the initial center of model '", model_->name(), "' comes as ", EncodingName(header_.encoding()),
+                       ", but all workers begin with what it is exactly; send it as FLOAT32 (0)")));
+    }
     lease_ = nullptr;
     return ReserveForCommit(std::move(first));
   }
@@ -206,12 +226,17 @@ void Session::BeginCommit(DecodedExchange first) {
 void Session::ReserveForCommit(DecodedExchange first) {
   const auto receive = [self = shared_from_this()](Reservation reservation, const DecodedExchange& message) {
     self->reservation_ = std::move(reservation);
-    self->commit_.emplace(self->header_.commit_floats());
+    self->commit_.emplace(self->header_.commit_floats(), self->header_.encoding());
     self->Receive(message);
   };
-  // Beside its bytes, a first center is built, or a round's sum.
-  const bool twofold = header_.initialize() || model_->checked_spec().consistency.mode == Consistency::kSync;
-  const uint64_t bytes = model_->bytes() * (twofold ? 2 : 1);
+  uint64_t bytes = model_->checked_spec().floats * FloatBytes(header_.encoding());
+  if (header_.initialize() || model_->checked_spec().consistency.mode == Consistency::kSync) {
+    // Beside its bytes, a first center is built, or a round's sum.
+    bytes += model_->bytes();
+  } else if (call_.pull) {
+    // Kept for the answer.
+    bytes = std::max(bytes, PullBytes());
+  }
   InFlightLimiter* const limiter = models_->in_flight();
   if (Reservation now = limiter->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
   if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
@@ -224,6 +249,15 @@ void Session::ReserveForCommit(DecodedExchange first) {
   if (done_ && limiter->Cancel(this)) Finish(absl::CancelledError(""));
 }
 
+uint64_t Session::PullBytes() const {
+  uint64_t bytes = model_->bytes();
+  // Of the chunks in another encoding, one is being written while the next is made.
+  if (header_.encoding() != v1::FLOAT32) {
+    bytes += 2 * std::min<uint64_t>(kBlockFloats, model_->checked_spec().floats) * FloatBytes(header_.encoding());
+  }
+  return bytes;
+}
+
 absl::Status Session::NoRoom() const {
   return absl::ResourceExhaustedError(absl::StrCat(
       models_->in_flight()->used_bytes(), " bytes are in flight, and the cap is ", models_->in_flight()->max_bytes(),
@@ -234,7 +268,7 @@ void Session::Receive(const DecodedExchange& message) {
   if (lease_ != nullptr) lease_->Renew(model_->Now());
   if (message.has_chunk) {
     if (dropping_) {
-      dropped_floats_ += ChunkBytes(message) / sizeof(float);
+      dropped_floats_ += ChunkBytes(message) / FloatBytes(header_.encoding());
     } else if (auto status = commit_->Append(message.offset, message.data, message.owner); !status.ok()) {
       model_->CountRejected(call_.worker, call_.incarnation);
       return ReplyStatus(status);
@@ -261,7 +295,7 @@ void Session::Exchanged(ExchangeAnswer answer) {
   if (!answer.status.ok() || !call_.pull) return Reply(answer);
   if (!reservation_.empty()) return SendCenter(std::move(answer));
   models_->in_flight()->Reserve(
-      this, model_->bytes(),
+      this, PullBytes(),
       [self = shared_from_this(), answer](Reservation reservation) mutable {
         if (reservation.empty()) {
           answer.status = self->NoRoom();
@@ -280,6 +314,10 @@ void Session::SendCenter(ExchangeAnswer answer) {
     answer.status = center.status();
     return Reply(answer);
   }
+  if (auto status = FitsEncoding(**center, header_.encoding()); !status.ok()) {
+    answer.status = status;
+    return Reply(answer);
+  }
   center_ = *std::move(center);
   next_block_ = 0;
   v1::ReplyHeader header;
@@ -292,7 +330,10 @@ void Session::SendCenter(ExchangeAnswer answer) {
 }
 
 void Session::WriteBlock(const v1::ReplyHeader* header) {
-  const grpc::Slice slice = BlockSlice(center_->blocks[next_block_]);
+  const BlockRef& block = center_->blocks[next_block_];
+  const grpc::Slice slice = header_.encoding() == v1::FLOAT32
+                                ? BlockSlice(block)
+                                : sessions_->chunks()->Encode(header_.encoding(), block.floats());
   const grpc::ByteBuffer out = EncodeExchange(header, next_block_ * kBlockFloats, &slice);
   ++next_block_;
   stream_.Write(out, on_written_.Arm(shared_from_this()));

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 
+#include "proto/chunk_pool.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/tensor_codec.h"
 #include "server/commit_buffer.h"
@@ -43,7 +44,11 @@ class Sessions {
   // Ends those that are idle, at once, and the others after what they are doing; new ones end at once.
   void Drain();
 
+  // Of all of them, for what is sent in another encoding than it has.
+  ChunkPool* chunks() const { return chunks_.get(); }
+
  private:
+  const std::shared_ptr<ChunkPool> chunks_ = ChunkPool::Create();
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
@@ -76,6 +81,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void BeginExchange(DecodedExchange message);
   void BeginCommit(DecodedExchange first);
   void ReserveForCommit(DecodedExchange first);
+  // In flight while the center is sent.
+  uint64_t PullBytes() const;
   absl::Status NoRoom() const;
   void Receive(const DecodedExchange& message);
   void CommitReceived();

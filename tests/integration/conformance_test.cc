@@ -30,6 +30,8 @@ struct Way {
 constexpr Way kWays[] = {
     {"f32/tcp", false, Transport::kGrpc, Wire::kFloat32},
     {"f32/unix", true, Transport::kGrpc, Wire::kFloat32},
+    {"f16/tcp", false, Transport::kGrpc, Wire::kFloat16},
+    {"bf16/tcp", false, Transport::kGrpc, Wire::kBfloat16},
 };
 
 void TrainThroughServer(const Server& server, const Way& way, const std::string& algorithm,
