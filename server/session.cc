@@ -234,8 +234,8 @@ void Session::ReserveForCommit(DecodedExchange first) {
     // Beside its bytes, a first center is built, or a round's sum.
     bytes += model_->bytes();
   } else if (call_.pull) {
-    // Kept for the answer.
-    bytes = std::max(bytes, PullBytes());
+    // Kept for the center, which is pinned as float32 whatever it is sent as.
+    bytes = model_->bytes();
   }
   InFlightLimiter* const limiter = models_->in_flight();
   if (Reservation now = limiter->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
@@ -247,15 +247,6 @@ void Session::ReserveForCommit(DecodedExchange first) {
       },
       call_.deadline);
   if (done_ && limiter->Cancel(this)) Finish(absl::CancelledError(""));
-}
-
-uint64_t Session::PullBytes() const {
-  uint64_t bytes = model_->bytes();
-  // Of the chunks in another encoding, one is being written while the next is made.
-  if (header_.encoding() != v1::FLOAT32) {
-    bytes += 2 * std::min<uint64_t>(kBlockFloats, model_->checked_spec().floats) * FloatBytes(header_.encoding());
-  }
-  return bytes;
 }
 
 absl::Status Session::NoRoom() const {
@@ -295,7 +286,7 @@ void Session::Exchanged(ExchangeAnswer answer) {
   if (!answer.status.ok() || !call_.pull) return Reply(answer);
   if (!reservation_.empty()) return SendCenter(std::move(answer));
   models_->in_flight()->Reserve(
-      this, PullBytes(),
+      this, model_->bytes(),
       [self = shared_from_this(), answer](Reservation reservation) mutable {
         if (reservation.empty()) {
           answer.status = self->NoRoom();

@@ -81,8 +81,6 @@ class Session : public std::enable_shared_from_this<Session> {
   void BeginExchange(DecodedExchange message);
   void BeginCommit(DecodedExchange first);
   void ReserveForCommit(DecodedExchange first);
-  // In flight while the center is sent.
-  uint64_t PullBytes() const;
   absl::Status NoRoom() const;
   void Receive(const DecodedExchange& message);
   void CommitReceived();
