@@ -30,7 +30,11 @@ class Exchanger {
   virtual absl::StatusOr<Exchanged> Commit(absl::Span<const float> update, absl::Duration timeout) = 0;
 
   // Both in one round trip. `update` and `center` must not overlap. On an error `center` holds nothing useful.
-  //   INVALID_ARGUMENT     the commit has a wrong length or non-finite values; nothing was changed
+  //   INVALID_ARGUMENT     the commit has a wrong length, non-finite values, or values too large for the wire's
+  //   encoding;
+  //                        nothing was changed
+  //   FAILED_PRECONDITION  the center has values too large for the wire's encoding; a commit was applied
+  //   UNIMPLEMENTED        the server does not know the wire's encoding
   //   DEADLINE_EXCEEDED    no answer in time; the commit may or may not have been applied, but never will be twice
   //   ABORTED              a newer incarnation of this worker has joined: stop
   //   NOT_FOUND            the model is gone

@@ -1,13 +1,13 @@
 #include "client/transport.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/encoding.h"
 
 namespace paramd {
 namespace {
@@ -143,61 +143,22 @@ namespace {
 enum Operation : intptr_t { kStart = 1, kWrite, kRead, kFinish };
 void* Tag(Operation operation) { return reinterpret_cast<void*>(operation); }
 
-absl::Status CopyChunk(const DecodedExchange& message, absl::Span<float> center, size_t* received) {
+absl::Status CopyChunk(const DecodedExchange& message, v1::Encoding encoding, absl::Span<float> center,
+                       size_t* received) {
   size_t bytes = 0;
   for (const std::string_view piece : message.data) bytes += piece.size();
-  if (message.offset != *received || bytes % sizeof(float) != 0 || bytes / sizeof(float) > center.size() - *received) {
+  const size_t width = FloatBytes(encoding);
+  if (message.offset != *received || bytes % width != 0 || bytes / width > center.size() - *received) {
     return absl::InternalError(absl::StrCat("the server sent a chunk of ", bytes, " bytes at float ", message.offset,
                                             " of a center of ", center.size(), " floats, where float ", *received,
                                             " was due"));
   }
-  char* to = reinterpret_cast<char*>(center.data() + *received);
-  for (const std::string_view piece : message.data) {
-    std::memcpy(to, piece.data(), piece.size());
-    to += piece.size();
-  }
-  *received += bytes / sizeof(float);
+  Widen(encoding, message.data, center.data() + *received);
+  *received += bytes / width;
   return absl::OkStatus();
 }
 
 }  // namespace
-
-// Buffers for the chunks on their way out. They are copies, so that a connection that is stuck can't hold on to the
-// caller's memory; reused, they stay in the cache. Thread-safe.
-class ExchangeStream::ChunkPool : public std::enable_shared_from_this<ChunkPool> {
- public:
-  grpc::Slice Copy(absl::Span<const float> floats) {
-    auto lent = std::make_unique<Lent>();
-    lent->pool = shared_from_this();
-    {
-      MutexLock lock(&mutex_);
-      if (!free_.empty()) {
-        lent->buffer = std::move(free_.back());
-        free_.pop_back();
-      }
-    }
-    lent->buffer.assign(floats.begin(), floats.end());
-    float* const data = lent->buffer.data();
-    return grpc::Slice(data, floats.size() * sizeof(float), &ChunkPool::GiveBack, lent.release());
-  }
-
- private:
-  static constexpr size_t kMaxFree = 4;
-
-  struct Lent {
-    std::shared_ptr<ChunkPool> pool;
-    std::vector<float> buffer;
-  };
-
-  static void GiveBack(void* arg) {
-    const std::unique_ptr<Lent> lent(static_cast<Lent*>(arg));
-    MutexLock lock(&lent->pool->mutex_);
-    if (lent->pool->free_.size() < kMaxFree) lent->pool->free_.push_back(std::move(lent->buffer));
-  }
-
-  Mutex mutex_;
-  std::vector<std::vector<float>> free_ ABSL_GUARDED_BY(mutex_);
-};
 
 // What gRPC writes to while operations are under way.
 struct ExchangeStream::Call {
@@ -219,7 +180,7 @@ struct ExchangeStream::Call {
 };
 
 ExchangeStream::ExchangeStream(std::shared_ptr<Connection> connection, Cancellation* cancellation)
-    : connection_(std::move(connection)), cancellation_(cancellation), chunks_(std::make_shared<ChunkPool>()) {}
+    : connection_(std::move(connection)), cancellation_(cancellation), chunks_(ChunkPool::Create()) {}
 
 ExchangeStream::~ExchangeStream() { Close().IgnoreError(); }
 
@@ -275,6 +236,7 @@ absl::Status ExchangeStream::Close() {
 
 absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
                                                     absl::Span<float> center, Retry* retry) {
+  const v1::Encoding encoding = header.encoding();
   bool header_sent = false;
   size_t sent = 0;
   v1::ReplyHeader reply;
@@ -283,12 +245,13 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
 
   const auto send_next = [&] {
     // The header of all but a small commit goes alone: the server reads on when it has room.
-    const bool header_alone = !header_sent && commit.size() * sizeof(float) > kMaxHeaderChunkBytes;
+    const bool header_alone = !header_sent && commit.size() * FloatBytes(encoding) > kMaxHeaderChunkBytes;
     if (commit.empty() || header_alone) {
       Write(EncodeExchange(&header, 0, nullptr));
     } else {
       const size_t n = std::min(kChunkFloats, commit.size() - sent);
-      const grpc::Slice slice = chunks_->Copy(commit.subspan(sent, n));
+      // A copy: a connection that is stuck must not hold on to the caller's memory.
+      const grpc::Slice slice = chunks_->Encode(encoding, commit.subspan(sent, n));
       Write(EncodeExchange(header_sent ? nullptr : &header, sent, &slice));
       sent += n;
     }
@@ -306,7 +269,7 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
                                                 center.size(), " were expected"));
       }
     }
-    return message.has_chunk ? CopyChunk(message, center, &received) : absl::OkStatus();
+    return message.has_chunk ? CopyChunk(message, encoding, center, &received) : absl::OkStatus();
   };
   const auto run = [&]() -> absl::Status {
     if (auto status = Start(retry->attempt_deadline()); !status.ok()) return status;

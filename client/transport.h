@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "proto/chunk_pool.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/status.h"
 #include "proto/tensor_codec.h"
@@ -123,8 +124,9 @@ class ExchangeStream {
   ExchangeStream& operator=(const ExchangeStream&) = delete;
 
   // One attempt of one exchange: sends the header and `commit` (empty: none), receives the reply and the pulled floats
-  // into `center`. An error is the transport's, and the stream begins anew with the next attempt; the server's own
-  // answer is in the reply. Returns soon after `retry`'s deadlines, and then nothing refers to the spans any more.
+  // into `center`. Both travel in the header's encoding. An error is the transport's, and the stream begins anew with
+  // the next attempt; the server's own answer is in the reply. Returns soon after `retry`'s deadlines, and then nothing
+  // refers to the spans any more.
   absl::StatusOr<v1::ReplyHeader> Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
                                       absl::Span<float> center, Retry* retry);
 
@@ -132,7 +134,6 @@ class ExchangeStream {
   void Acknowledge(const v1::ExchangeHeader& header);
 
  private:
-  class ChunkPool;
   struct Call;
 
   absl::Status Start(absl::Time deadline);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/transport.h"
+#include "proto/encoding.h"
 
 namespace paramd {
 namespace {
@@ -16,6 +17,18 @@ constexpr size_t kMaxQueuedRecords = 100'000;
 // Of one report: far below the longest message.
 constexpr size_t kMaxReportRecords = 5'000;
 constexpr absl::Duration kReportInterval = absl::Seconds(1);
+
+v1::Encoding EncodingOf(Wire wire) {
+  switch (wire) {
+    case Wire::kFloat32:
+      return v1::FLOAT32;
+    case Wire::kFloat16:
+      return v1::FLOAT16;
+    case Wire::kBfloat16:
+      return v1::BFLOAT16;
+  }
+  return v1::FLOAT32;
+}
 
 }  // namespace
 
@@ -37,6 +50,8 @@ class Worker::Impl {
 
   const v1::ModelInfo& model() const { return joined_.model(); }
   uint64_t incarnation() const { return joined_.incarnation(); }
+  Transport transport() const { return Transport::kGrpc; }
+  Wire wire() const { return options_.wire; }
 
  private:
   // Holds the one exchange that may be under way.
@@ -54,6 +69,8 @@ class Worker::Impl {
   void Tell(const std::string& event) const {
     if (options_.on_event != nullptr) options_.on_event(event);
   }
+  // Of the floats of an exchange.
+  v1::Encoding encoding() const { return EncodingOf(wire()); }
   void Beat();
   absl::Status SendReports(Retry* retry);
 
@@ -225,16 +242,25 @@ absl::StatusOr<Exchanged> Worker::Impl::Exchange(absl::Span<const float> update,
         "model '", joined_.model().spec().name(), "' has ", floats, " parameters, but the commit has ", update.size(),
         " and the center ", center.size(), "; compare the network's layers with `paramctl show`"));
   }
+  if (const int64_t i = FirstOverflow(encoding(), update.data(), update.size()); i >= 0) {
+    const auto index = static_cast<size_t>(i);
+    return absl::InvalidArgumentError(
+        absl::StrCat("the commit was not sent: ", DescribeOverflow(encoding(), index, update[index])));
+  }
   const absl::Time deadline = absl::Now() + timeout;
   const Turn turn(this, timeout);
   if (!turn.status().ok()) return turn.status();
   auto header = Identified<v1::ExchangeHeader>();
+  header.set_encoding(encoding());
   if (!update.empty()) {
     header.set_sequence(++sequence_);
     header.set_base_version(base_version_);
   }
   header.set_pull(pull);
   auto reply = exchanges_.Exchange(std::move(header), update, center, deadline - absl::Now());
+  if (absl::IsUnimplemented(reply.status())) {
+    return absl::UnimplementedError(absl::StrCat(reply.status().message(), " Upgrade the daemon, or use --wire=f32"));
+  }
   if (!reply.ok()) return reply.status();
   if (pull) base_version_ = reply->version();
   return Exchanged{.version = reply->version(), .staleness = reply->staleness()};
@@ -257,6 +283,11 @@ Worker::~Worker() = default;
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
   if (options.model.empty()) return absl::InvalidArgumentError("WorkerOptions::model is empty; name the model to join");
   if (options.worker.empty()) return absl::InvalidArgumentError("WorkerOptions::worker is empty; give it a name");
+  if (options.transport == Transport::kShm && options.wire != Wire::kFloat32) {
+    return absl::InvalidArgumentError(absl::StrCat("shared memory carries float32 only, but the wire is to be ",
+                                                   EncodingName(EncodingOf(options.wire)),
+                                                   "; use --wire=f32, or --transport=grpc"));
+  }
   if (options.rpc_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("WorkerOptions::rpc_timeout must be positive");
   }
@@ -269,6 +300,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
 
 const v1::ModelInfo& Worker::model() const { return impl_->model(); }
 uint64_t Worker::incarnation() const { return impl_->incarnation(); }
+Transport Worker::transport() const { return impl_->transport(); }
+Wire Worker::wire() const { return impl_->wire(); }
 
 absl::Status Worker::Initialize(absl::Span<const float> center, absl::Duration timeout) {
   return impl_->Initialize(center, timeout);

@@ -38,7 +38,8 @@ enum class Transport {
   kShm,  // shared memory; Join fails where that can't be had
 };
 
-// How a float travels over kGrpc: docs/tuning.md gives the errors. Through shared memory it is always a float32.
+// How a float of a commit or of a pulled center travels over kGrpc; the server always adds float32. docs/tuning.md
+// gives the errors. Through shared memory, and to make the first center, it is always a float32.
 enum class Wire { kFloat32, kFloat16, kBfloat16 };
 
 struct WorkerOptions {
@@ -65,11 +66,10 @@ struct WorkerOptions {
 class Worker : public Exchanger {
  public:
   // Errors:
-  //   INVALID_ARGUMENT   an option is empty or malformed, or the server refuses the spec
-  //   NOT_FOUND          no such model, and no spec to create it
-  //   ALREADY_EXISTS     the model exists with another spec
-  //   ABORTED            a newer incarnation of this worker has joined
-  //   DEADLINE_EXCEEDED  the server did not come up within join_timeout
+  //   INVALID_ARGUMENT   an option is empty or malformed, options contradict one another, or the server refuses the
+  //   spec NOT_FOUND          no such model, and no spec to create it ALREADY_EXISTS     the model exists with another
+  //   spec ABORTED            a newer incarnation of this worker has joined DEADLINE_EXCEEDED  the server did not come
+  //   up within join_timeout
   static absl::StatusOr<std::unique_ptr<Worker>> Join(WorkerOptions options);
 
   // Leaves if nobody did; never blocks longer than a second.
@@ -81,6 +81,10 @@ class Worker : public Exchanger {
   // As the server described it at the join. For an ensemble it is this worker's own member, NAME/i.
   const v1::ModelInfo& model() const;
   uint64_t incarnation() const;
+
+  // How floats travel: never kAuto.
+  Transport transport() const;
+  Wire wire() const;
 
   // Makes `center` the model's center, unless it has one: ALREADY_EXISTS then if it differs, OK if it is the same or if
   // the center has already moved on from it.

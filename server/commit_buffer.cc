@@ -12,8 +12,6 @@
 namespace paramd {
 namespace {
 
-constexpr size_t kBlockBytes = kBlockFloats * sizeof(float);
-
 bool NonFinite(float value) { return (std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u; }
 
 }  // namespace
@@ -40,10 +38,11 @@ absl::Status CommitBuffer::CheckPlace(uint64_t offset, size_t floats) const {
 }
 
 void CommitBuffer::AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner) {
+  const size_t block_bytes = kBlockFloats * float_bytes_;
   while (!bytes.empty()) {
-    const size_t in_block = bytes_ % kBlockBytes;
+    const size_t in_block = bytes_ % block_bytes;
     if (in_block == 0) first_pieces_.push_back(pieces_.size());
-    const std::string_view piece = bytes.substr(0, kBlockBytes - in_block);
+    const std::string_view piece = bytes.substr(0, block_bytes - in_block);
     pieces_.push_back({piece, owner});
     bytes_ += piece.size();
     bytes.remove_prefix(piece.size());
@@ -54,11 +53,11 @@ absl::Status CommitBuffer::Append(uint64_t offset, const std::vector<std::string
                                   std::shared_ptr<const void> owner) {
   size_t total = 0;
   for (const std::string_view piece : bytes) total += piece.size();
-  const size_t count = total / sizeof(float);
+  const size_t count = total / float_bytes_;
   if (auto status = CheckPlace(offset, count); !status.ok()) return status;
-  if (total % sizeof(float) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a chunk has ", total, " bytes, which is not a whole number of float32 values"));
+  if (total % float_bytes_ != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a chunk has ", total, " bytes, which is not a whole number of ",
+                                                   EncodingName(encoding_), " values"));
   }
   Reader reader(this, /*release=*/false);
   reader.piece_ = pieces_.size();
@@ -113,11 +112,22 @@ CommitBuffer::Reader::Reader(CommitBuffer* buffer, bool release, size_t block)
       piece_(block < buffer->first_pieces_.size() ? buffer->first_pieces_[block] : buffer->pieces_.size()) {}
 
 absl::Span<const float> CommitBuffer::Reader::Read(size_t count) {
-  const size_t bytes = count * sizeof(float);
+  const size_t bytes = count * buffer_->float_bytes_;
   SkipEmpty();
   const std::string_view piece = buffer_->pieces_[piece_].bytes;
   const char* at = piece.data() + offset_;
-  if (!buffer_->unstable_ && piece.size() - offset_ >= bytes && reinterpret_cast<uintptr_t>(at) % alignof(float) == 0) {
+  const bool together = piece.size() - offset_ >= bytes;
+  if (buffer_->encoding_ != v1::FLOAT32) {
+    if (together) {
+      offset_ += bytes;
+    } else {
+      CopyTo(narrow_, bytes);
+      at = narrow_;
+    }
+    Widen(buffer_->encoding_, at, count, scratch_);
+    return {scratch_, count};
+  }
+  if (!buffer_->unstable_ && together && reinterpret_cast<uintptr_t>(at) % alignof(float) == 0) {
     offset_ += bytes;
     return {reinterpret_cast<const float*>(at), count};
   }

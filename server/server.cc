@@ -117,6 +117,7 @@ class Server::Impl {
   std::string address_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
+  SessionEnvironment environment_;
   std::optional<Pollers> pollers_;
   std::thread ticker_;
 
@@ -124,6 +125,7 @@ class Server::Impl {
   LiveCalls calls_;
   Models models_;
   Streams sessions_;
+  const std::shared_ptr<ChunkPool> chunks_ = ChunkPool::Create();
   Streams others_;
   Health health_;
   AsyncService service_;
@@ -164,10 +166,16 @@ absl::Status Server::Impl::Start() {
   if (address.unix_socket) port_ = 0;
   address_ = address.ToString(port_);
 
+  environment_ = {.service = &service_,
+                  .queue = queue_.get(),
+                  .calls = &calls_,
+                  .models = &models_,
+                  .sessions = &sessions_,
+                  .chunks = chunks_.get()};
   ServeControlPlane();
   health_.Listen(queue_.get(), &calls_);
   ReflectionCall::Listen(&other_methods_, queue_.get(), &calls_, &others_, &options_.reflect);
-  Session::Listen(&service_, queue_.get(), &calls_, &models_, &sessions_);
+  Session::Listen(&environment_);
   pollers_.emplace(queue_.get(), options_.threads);
   ticker_ = std::thread([this] { Tick(); });
   return absl::OkStatus();

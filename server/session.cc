@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/encoding.h"
 #include "proto/status.h"
 #include "server/pollers.h"
 
@@ -29,17 +30,29 @@ grpc::Slice BlockSlice(const BlockRef& block) {
       [](void* ref) { delete static_cast<BlockRef*>(ref); }, new BlockRef(block));
 }
 
+// FAILED_PRECONDITION if a float of the center would arrive as infinity.
+absl::Status FitsEncoding(const Snapshot& center, v1::Encoding encoding) {
+  for (size_t b = 0; b < center.blocks.size(); ++b) {
+    const absl::Span<const float> floats = center.blocks[b].floats();
+    const int64_t i = FirstOverflow(encoding, floats.data(), floats.size());
+    if (i < 0) continue;
+    const auto index = static_cast<size_t>(i);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the center can't be sent: ", DescribeOverflow(encoding, b * kBlockFloats + index, floats[index])));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-Session::Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                 Streams* sessions)
-    : live_(calls), service_(service), queue_(queue), models_(models), sessions_(sessions), stream_(&context_) {}
+Session::Session(const SessionEnvironment* environment)
+    : live_(environment->calls), environment_(*environment), stream_(&context_) {}
 
-void Session::Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                     Streams* sessions) {
-  const std::shared_ptr<Session> session(new Session(service, queue, calls, models, sessions));
+void Session::Listen(const SessionEnvironment* environment) {
+  const std::shared_ptr<Session> session(new Session(environment));
   session->context_.AsyncNotifyWhenDone(session->on_done_.Arm(session));
-  service->RequestExchange(&session->context_, &session->stream_, queue, queue, session->on_started_.Arm(session));
+  environment->service->RequestExchange(&session->context_, &session->stream_, environment->queue, environment->queue,
+                                        session->on_started_.Arm(session));
 }
 
 void Session::OnStarted(bool ok) {
@@ -48,10 +61,10 @@ void Session::OnStarted(bool ok) {
     on_done_.Arm(nullptr);
     return;
   }
-  Listen(service_, queue_, live_.calls(), models_, sessions_);
-  sessions_->Add(shared_from_this());
+  Listen(&environment_);
+  environment_.sessions->Add(shared_from_this());
   // OnDone may have come already, on another thread.
-  if (done_) sessions_->Remove(shared_from_this());
+  if (done_) environment_.sessions->Remove(shared_from_this());
   Read();
 }
 
@@ -63,8 +76,8 @@ void Session::OnDone(bool /*ok*/) {
     model = waiting_in_;
   }
   if (model != nullptr) model->CancelWait(this);
-  if (models_->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
-  sessions_->Remove(shared_from_this());
+  if (environment_.models->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
+  environment_.sessions->Remove(shared_from_this());
 }
 
 void Session::Drain() {
@@ -113,7 +126,7 @@ void Session::BeginExchange(DecodedExchange message) {
   commit_.reset();
   reservation_.Release();
   dropping_ = false;
-  auto model = models_->Find(header_.model());
+  auto model = environment_.models->Find(header_.model());
   if (header_.acknowledge() != 0) {
     if (model.ok()) (*model)->Acknowledge(header_.worker(), header_.incarnation(), header_.acknowledge());
     return Read();
@@ -129,10 +142,11 @@ void Session::BeginExchange(DecodedExchange message) {
            .pull = header_.pull(),
            .deadline = model_->Now() + wait,
            .tag = this};
-  if (header_.encoding() != v1::FLOAT32) {
-    return ReplyStatus(absl::UnimplementedError(absl::StrCat("encoding ", header_.encoding(),
-                                                             " is unknown to this server; it knows FLOAT32 (0). Is the "
-                                                             "client newer than the server?")));
+  if (FloatBytes(header_.encoding()) == 0) {
+    return ReplyStatus(absl::UnimplementedError(
+        absl::StrCat("encoding ", header_.encoding(),
+                     " is unknown to this server; it knows FLOAT32 (0), FLOAT16 (1) and BFLOAT16 (2). Is the client "
+                     "newer than the server?")));
   }
   if (header_.commit_floats() > 0) return BeginCommit(std::move(message));
   if (!call_.pull && call_.sequence == 0) {
@@ -158,6 +172,11 @@ void Session::BeginCommit(DecodedExchange first) {
                        " floats where the model has ", model_->checked_spec().floats,
                        "; compare the tensors with `paramctl show`")));
     }
+    if (header_.encoding() != v1::FLOAT32) {
+      return ReplyStatus(absl::InvalidArgumentError(
+          absl::StrCat("the initial center of model '", model_->name(), "' comes as ", EncodingName(header_.encoding()),
+                       ", but all workers begin with what it is exactly; send it as FLOAT32 (0)")));
+    }
     lease_ = nullptr;
     return ReserveForCommit(std::move(first));
   }
@@ -179,13 +198,18 @@ void Session::BeginCommit(DecodedExchange first) {
 void Session::ReserveForCommit(DecodedExchange first) {
   const auto receive = [self = shared_from_this()](Reservation reservation, const DecodedExchange& message) {
     self->reservation_ = std::move(reservation);
-    self->commit_.emplace(self->header_.commit_floats());
+    self->commit_.emplace(self->header_.commit_floats(), self->header_.encoding());
     self->Receive(message);
   };
-  // Beside its bytes, a first center is built, or a round's sum.
-  const bool twofold = header_.initialize() || model_->checked_spec().consistency.mode == Consistency::kSync;
-  const uint64_t bytes = model_->bytes() * (twofold ? 2 : 1);
-  InFlightLimiter* const limiter = models_->in_flight();
+  uint64_t bytes = model_->checked_spec().floats * FloatBytes(header_.encoding());
+  if (header_.initialize() || model_->checked_spec().consistency.mode == Consistency::kSync) {
+    // Beside its bytes, a first center is built, or a round's sum.
+    bytes += model_->bytes();
+  } else if (call_.pull) {
+    // Kept for the center, which is pinned as float32 whatever it is sent as.
+    bytes = model_->bytes();
+  }
+  InFlightLimiter* const limiter = environment_.models->in_flight();
   if (Reservation now = limiter->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
   if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
   limiter->Reserve(
@@ -199,7 +223,8 @@ void Session::ReserveForCommit(DecodedExchange first) {
 
 absl::Status Session::NoRoom() const {
   return absl::ResourceExhaustedError(absl::StrCat(
-      models_->in_flight()->used_bytes(), " bytes are in flight, and the cap is ", models_->in_flight()->max_bytes(),
+      environment_.models->in_flight()->used_bytes(), " bytes are in flight, and the cap is ",
+      environment_.models->in_flight()->max_bytes(),
       "; back off and try again, the header of a commit before its bytes (or raise --max_in_flight_bytes)"));
 }
 
@@ -207,7 +232,7 @@ void Session::Receive(const DecodedExchange& message) {
   if (lease_ != nullptr) lease_->Renew(model_->Now());
   if (message.has_chunk) {
     if (dropping_) {
-      dropped_floats_ += ChunkBytes(message) / sizeof(float);
+      dropped_floats_ += ChunkBytes(message) / FloatBytes(header_.encoding());
     } else if (auto status = commit_->Append(message.offset, message.data, message.owner); !status.ok()) {
       model_->CountRejected(call_.worker, call_.incarnation);
       return ReplyStatus(status);
@@ -234,7 +259,7 @@ void Session::Exchanged(ExchangeAnswer answer) {
   WaitingIn(nullptr);
   if (!answer.status.ok() || !call_.pull) return Reply(answer);
   if (!reservation_.empty()) return SendCenter(std::move(answer));
-  models_->in_flight()->Reserve(
+  environment_.models->in_flight()->Reserve(
       this, model_->bytes(),
       [self = shared_from_this(), answer](Reservation reservation) mutable {
         if (reservation.empty()) {
@@ -245,13 +270,17 @@ void Session::Exchanged(ExchangeAnswer answer) {
         self->SendCenter(std::move(answer));
       },
       call_.deadline);
-  if (done_ && models_->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
+  if (done_ && environment_.models->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
 }
 
 void Session::SendCenter(ExchangeAnswer answer) {
   auto center = model_->Pull(call_);
   if (!center.ok()) {
     answer.status = center.status();
+    return Reply(answer);
+  }
+  if (auto status = FitsEncoding(**center, header_.encoding()); !status.ok()) {
+    answer.status = status;
     return Reply(answer);
   }
   center_ = *std::move(center);
@@ -266,7 +295,10 @@ void Session::SendCenter(ExchangeAnswer answer) {
 }
 
 void Session::WriteBlock(const v1::ReplyHeader* header) {
-  const grpc::Slice slice = BlockSlice(center_->blocks[next_block_]);
+  const BlockRef& block = center_->blocks[next_block_];
+  const grpc::Slice slice = header_.encoding() == v1::FLOAT32
+                                ? BlockSlice(block)
+                                : environment_.chunks->Encode(header_.encoding(), block.floats());
   const grpc::ByteBuffer out = EncodeExchange(header, next_block_ * kBlockFloats, &slice);
   ++next_block_;
   stream_.Write(out, on_written_.Arm(shared_from_this()));

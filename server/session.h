@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "proto/chunk_pool.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/tensor_codec.h"
 #include "server/commit_buffer.h"
@@ -31,20 +32,28 @@ using AsyncService = v1::ParameterServer::WithAsyncMethod_CreateModel<
                     v1::ParameterServer::WithAsyncMethod_GetHistory<v1::ParameterServer::WithAsyncMethod_GetStatus<
                         v1::ParameterServer::WithRawMethod_Exchange<v1::ParameterServer::Service>>>>>>>>>>>>;
 
+// What the sessions of a server work with, and outlives them.
+struct SessionEnvironment {
+  AsyncService* service = nullptr;
+  grpc::ServerCompletionQueue* queue = nullptr;
+  LiveCalls* calls = nullptr;
+  Models* models = nullptr;
+  Streams* sessions = nullptr;
+  ChunkPool* chunks = nullptr;  // for what is sent in another encoding than it has
+};
+
 // At any moment a session does one thing: it reads a message, waits for its model or for room in flight, or writes a
 // message. Whatever completes that goes on with the next, on its own thread, so that no lock is needed. Only OnDone
 // and Drain come from elsewhere.
 class Session : public Stream, public std::enable_shared_from_this<Session> {
  public:
   // Waits for one stream on the queue; a new session waits for the next when it has come.
-  static void Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                     Streams* sessions);
+  static void Listen(const SessionEnvironment* environment);
 
   void Drain() override;
 
  private:
-  Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-          Streams* sessions);
+  explicit Session(const SessionEnvironment* environment);
 
   void OnStarted(bool ok);
   void OnDone(bool ok);
@@ -75,10 +84,7 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
 
   // Constant after construction.
   const LiveCall live_;
-  AsyncService* const service_;
-  grpc::ServerCompletionQueue* const queue_;
-  Models* const models_;
-  Streams* const sessions_;
+  const SessionEnvironment& environment_;
 
   // Self-synchronized.
   grpc::ServerContext context_;

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/block.h"
+
 namespace paramd {
 namespace {
 
@@ -217,6 +219,76 @@ TEST_CASE("A reader that keeps the bytes can be followed by another one") {
     reader.Read(2);
   }
   CHECK(ReadAll(&buffer, 5, {2}) == Ramp(5));
+}
+
+TEST_CASE("Floats in fewer bytes are widened as they are read, wherever pieces split them") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT16, v1::BFLOAT16);
+  const std::vector<float> sent = {1, -2.5f, 3.5f, 0.25f, -96};
+  std::string bytes(10, '\0');
+  Narrow(encoding, sent.data(), sent.size(), bytes.data());
+  const std::string_view all = bytes;
+  for (size_t first = 0; first <= 10; ++first) {
+    for (size_t second = first; second <= 10; ++second) {
+      for (const std::vector<size_t>& steps : {std::vector<size_t>{1}, {2}, {5}, {3, 1}}) {
+        INFO(EncodingName(encoding) << ", cut at " << first << " and " << second << ", steps of " << steps[0]);
+        CommitBuffer buffer(5, encoding);
+        REQUIRE(buffer.Append(0, {all.substr(0, first), all.substr(first, second - first), all.substr(second)}, nullptr)
+                    .ok());
+        REQUIRE(buffer.complete());
+        REQUIRE(buffer.first_non_finite() == -1);
+        REQUIRE(ReadAll(&buffer, 5, steps) == sent);
+      }
+    }
+  }
+}
+
+TEST_CASE("A reader begins at any block of floats in fewer bytes") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT16, v1::BFLOAT16);
+  constexpr size_t kFloats = 2 * kBlockFloats + 3;
+  std::vector<float> sent(kFloats);
+  for (size_t i = 0; i < kFloats; ++i) sent[i] = static_cast<float>(i % 251);
+  std::string bytes(2 * kFloats, '\0');
+  Narrow(encoding, sent.data(), kFloats, bytes.data());
+  CommitBuffer buffer(kFloats, encoding);
+  // Messages that end in the middle of a block.
+  for (size_t begin = 0; begin < kFloats;) {
+    const size_t n = std::min<size_t>(100'001, kFloats - begin);
+    REQUIRE(buffer.Append(begin, {std::string_view(bytes).substr(2 * begin, 2 * n)}, nullptr).ok());
+    begin += n;
+  }
+  for (const size_t block : {2, 0, 1}) {
+    CommitBuffer::Reader reader(&buffer, /*release=*/true, block);
+    const size_t begin = block * kBlockFloats, end = std::min(kFloats, begin + kBlockFloats);
+    for (size_t i = begin; i < end; i += kPieceFloats) {
+      const absl::Span<const float> read = reader.Read(std::min(kPieceFloats, end - i));
+      if (!std::equal(read.begin(), read.end(), &sent[i])) FAIL_CHECK("block " << block << ", float " << i);
+    }
+  }
+}
+
+TEST_CASE("The first NaN or infinity in fewer bytes is found") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT16, v1::BFLOAT16);
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
+    INFO(EncodingName(encoding) << " " << bad);
+    std::vector<float> sent(kPieceFloats + 9, 1);
+    sent[kPieceFloats + 3] = bad;
+    std::string bytes(2 * sent.size(), '\0');
+    Narrow(encoding, sent.data(), sent.size(), bytes.data());
+    CommitBuffer buffer(sent.size(), encoding);
+    REQUIRE(buffer.Append(0, {std::string_view(bytes).substr(0, 1), std::string_view(bytes).substr(1)}, nullptr).ok());
+    CHECK(buffer.first_non_finite() == kPieceFloats + 3);
+  }
+}
+
+TEST_CASE("Bytes that are no whole number of narrow floats, or too many, are refused") {
+  CommitBuffer odd(3, v1::BFLOAT16);
+  const absl::Status status = odd.Append(0, {"1234", "5"}, nullptr);
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(status.message()), Contains("5 bytes") && Contains("bf16"));
+  CommitBuffer full(3, v1::FLOAT16);
+  CHECK(full.Append(0, {"12345678"}, nullptr).code() == absl::StatusCode::kInvalidArgument);
+  CHECK(full.Append(0, {"1234", "56"}, nullptr).ok());
+  CHECK(full.complete());
 }
 
 }  // namespace
