@@ -19,6 +19,7 @@
 #include "server/models.h"
 #include "server/session.h"
 #include "server/unary_call.h"
+#include "shm/segment_server.h"
 
 namespace paramd {
 namespace {
@@ -106,6 +107,8 @@ class Server::Impl {
   template <typename Request, typename Reply, typename RequestMethod>
   void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle);
   void ServeControlPlane();
+  absl::Status ShareMemory();
+  std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
 
   // Constant after Start.
@@ -120,6 +123,7 @@ class Server::Impl {
   // Self-synchronized.
   LiveCalls calls_;
   Models models_;
+  std::unique_ptr<SegmentServer> segments_;  // set by Start; null: no shared memory. Its thread asks models_
   Sessions sessions_;
   AsyncService service_;
 
@@ -132,6 +136,7 @@ absl::Status Server::Impl::Start() {
   if (auto status = CheckOptions(options_); !status.ok()) return status;
   const ListenAddress address = *ParseListenAddress(options_.listen);
   if (auto status = ProbeListen(address); !status.ok()) return status;
+  if (auto status = ShareMemory(); !status.ok()) return status;
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
@@ -158,7 +163,7 @@ absl::Status Server::Impl::Start() {
   address_ = address.ToString(port_);
 
   ServeControlPlane();
-  Session::Listen(&service_, queue_.get(), &calls_, &models_, &sessions_);
+  Session::Listen(&service_, queue_.get(), &calls_, &models_, &sessions_, segments_.get());
   for (int i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this] {
       void* tag = nullptr;
@@ -168,6 +173,19 @@ absl::Status Server::Impl::Start() {
   }
   threads_.emplace_back([this] { Tick(); });
   return absl::OkStatus();
+}
+
+absl::Status Server::Impl::ShareMemory() {
+  if (options_.max_shared_bytes == 0) return absl::OkStatus();
+  const auto largest = [this] {
+    uint64_t bytes = 0;
+    for (const auto& model : models_.List()) {
+      bytes = std::max(bytes, LayOutSegment(model->checked_spec().floats).bytes);
+    }
+    return bytes;
+  };
+  return Unpack(SegmentServer::Start({.max_bytes = options_.max_shared_bytes, .max_segment_bytes = largest}),
+                &segments_);
 }
 
 template <typename Request, typename Reply, typename RequestMethod>
@@ -201,9 +219,11 @@ void Server::Impl::ServeControlPlane() {
   Serve<v1::JoinRequest, v1::JoinReply>(&AsyncService::RequestJoin, [this](const auto& r, auto* reply) {
     auto status = Unpack(models_.Join(r), reply);
     reply->set_server_version(kVersion);
+    reply->set_shared_memory_socket(shared_memory_socket());
     return status;
   });
-  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto*) {
+  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto* reply) {
+    reply->set_shared_memory_socket(shared_memory_socket());
     auto model = models_.Find(r.model());
     return model.ok() ? (*model)->Heartbeat(r.worker(), r.incarnation()) : model.status();
   });
@@ -238,6 +258,11 @@ v1::ServerStatus Server::Impl::GetStatus() {
   status.set_max_in_flight_bytes(models_.in_flight()->max_bytes());
   status.set_queued_exchanges(models_.in_flight()->waiting());
   status.set_resident_bytes(ResidentBytes());
+  if (segments_ != nullptr) {
+    status.set_segments(segments_->segments());
+    status.set_shared_bytes(segments_->bytes());
+    status.set_max_shared_bytes(options_.max_shared_bytes);
+  }
   for (const auto& model : models_.List()) *status.add_models() = model->Describe();
   {
     MutexLock lock(&mutex_);

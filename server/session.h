@@ -18,6 +18,7 @@
 #include "server/in_flight.h"
 #include "server/model.h"
 #include "server/models.h"
+#include "shm/segment_server.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -54,15 +55,16 @@ class Sessions {
 // and Drain come from elsewhere.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  // Waits for one stream on the queue; a new session waits for the next when it has come.
+  // Waits for one stream on the queue; a new session waits for the next when it has come. `segments` is null if there
+  // is no shared memory.
   static void Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                     Sessions* sessions);
+                     Sessions* sessions, const SegmentServer* segments);
 
   void Drain();
 
  private:
   Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-          Sessions* sessions);
+          Sessions* sessions, const SegmentServer* segments);
 
   void OnStarted(bool ok);
   void OnDone(bool ok);
@@ -74,10 +76,14 @@ class Session : public std::enable_shared_from_this<Session> {
   void Finish(const absl::Status& status);
 
   void BeginExchange(DecodedExchange message);
+  // Finds the segment that the header names.
+  absl::Status FindSegment();
   void BeginCommit(DecodedExchange first);
   void ReserveForCommit(DecodedExchange first);
   absl::Status NoRoom() const;
+  void ReceiveCommit(const DecodedExchange& first);
   void Receive(const DecodedExchange& message);
+  absl::Status Append(const DecodedExchange& message);
   void CommitReceived();
   void Exchange(std::optional<CommitBuffer> commit);
   void Exchanged(ExchangeAnswer answer);
@@ -87,6 +93,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void Reply(const ExchangeAnswer& answer);
   void ReplyStatus(const absl::Status& status);
   void WriteBlock(const v1::ReplyHeader* header);
+  // Copies the next blocks to the segment and writes where they are.
+  void WriteShared(const v1::ReplyHeader* header);
 
   // While something waits in `model` or for room in flight, OnDone cancels it there.
   void WaitingIn(std::shared_ptr<Model> model);
@@ -97,6 +105,7 @@ class Session : public std::enable_shared_from_this<Session> {
   grpc::ServerCompletionQueue* const queue_;
   Models* const models_;
   Sessions* const sessions_;
+  const SegmentServer* const segments_;
 
   // Self-synchronized.
   grpc::ServerContext context_;
@@ -119,6 +128,7 @@ class Session : public std::enable_shared_from_this<Session> {
   ExchangeCall call_;
   std::shared_ptr<Model> model_;
   std::shared_ptr<Lease> lease_;
+  std::shared_ptr<const Segment> segment_;  // that this exchange goes through, if it does
   Reservation reservation_;
   std::optional<CommitBuffer> commit_;  // being received
   uint64_t dropped_floats_ = 0;         // of a commit that was applied before
