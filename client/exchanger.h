@@ -43,6 +43,13 @@ class Exchanger {
   virtual absl::StatusOr<Exchanged> Exchange(absl::Span<const float> update, absl::Span<float> center,
                                              absl::Duration timeout) = 0;
 
+  // Two vectors of the center's length that belong to the exchanger, for its whole life, at addresses that stay; empty
+  // if it has none. Given as `update` and as `center`, exactly these may spare a copy each. Between calls they are the
+  // caller's to use, but a call that is given others may overwrite them; and after a call that failed, the center
+  // buffer may change until the next one.
+  virtual absl::Span<float> commit_buffer() { return {}; }
+  virtual absl::Span<float> center_buffer() { return {}; }
+
   // Makes a call that is under way, and all later ones, return CANCELLED. Thread-safe.
   virtual void Cancel() = 0;
 };

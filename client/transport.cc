@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/shared_memory.h"
 #include "proto/encoding.h"
 
 namespace paramd {
@@ -235,8 +236,10 @@ absl::Status ExchangeStream::Close() {
 }
 
 absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
-                                                    absl::Span<float> center, Retry* retry) {
+                                                    absl::Span<float> center, const SharedMemory* shared,
+                                                    Retry* retry) {
   const v1::Encoding encoding = header.encoding();
+  const bool through_segment = header.segment() != 0;
   bool header_sent = false;
   size_t sent = 0;
   v1::ReplyHeader reply;
@@ -244,6 +247,12 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
   size_t received = 0;
 
   const auto send_next = [&] {
+    if (through_segment && !commit.empty()) {
+      Write(shared->Put(header, commit));
+      header_sent = true;
+      sent = commit.size();
+      return;
+    }
     // The header of all but a small commit goes alone: the server reads on when it has room.
     const bool header_alone = !header_sent && commit.size() * FloatBytes(encoding) > kMaxHeaderChunkBytes;
     if (commit.empty() || header_alone) {
@@ -269,7 +278,8 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
                                                 center.size(), " were expected"));
       }
     }
-    return message.has_chunk ? CopyChunk(message, encoding, center, &received) : absl::OkStatus();
+    if (!message.has_chunk) return absl::OkStatus();
+    return through_segment ? shared->Take(message, center, &received) : CopyChunk(message, encoding, center, &received);
   };
   const auto run = [&]() -> absl::Status {
     if (auto status = Start(retry->attempt_deadline()); !status.ok()) return status;
@@ -316,15 +326,32 @@ ExchangeClient::ExchangeClient(std::shared_ptr<Connection> connection, absl::Dur
 
 absl::StatusOr<v1::ReplyHeader> ExchangeClient::Exchange(v1::ExchangeHeader header, absl::Span<const float> commit,
                                                          absl::Span<float> center, absl::Duration timeout) {
+  auto reply = Attempts(std::move(header), commit, center, timeout);
+  if (!reply.ok() && shared_ != nullptr) shared_->TakeBack();
+  return reply;
+}
+
+absl::StatusOr<v1::ReplyHeader> ExchangeClient::Attempts(v1::ExchangeHeader header, absl::Span<const float> commit,
+                                                         absl::Span<float> center, absl::Duration timeout) {
   Retry retry(absl::Now() + timeout, rpc_timeout_, cancellation_);
   header.set_commit_floats(commit.size());
+  const v1::Encoding encoding = header.encoding();
   while (true) {
     if (cancellation_->cancelled()) return Cancelled();
     // The server's "still waiting", which says for whom, is to come before the client gives up or calls it silent.
     const absl::Duration left = retry.deadline() - absl::Now();
     const absl::Duration wait = std::min(left - std::min(left / 2, kAnswerMargin), rpc_timeout_ / 2);
     header.set_wait_ms(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Milliseconds(wait))));
-    auto reply = stream_.Run(header, commit, center, &retry);
+    // The initial center has no sequence, by which a commit in shared memory is known to be whole.
+    if (shared_ != nullptr && !header.initialize()) {
+      if (auto status = shared_->Begin(&header, &retry); !status.ok()) return status;
+      header.set_encoding(header.segment() != 0 ? v1::FLOAT32 : encoding);
+    }
+    auto reply = stream_.Run(header, commit, center, shared_, &retry);
+    // Nor is it the same server, maybe.
+    if (shared_ != nullptr && (!reply.ok() || reply->code() == static_cast<int>(absl::StatusCode::kUnavailable))) {
+      shared_->Distrust();
+    }
     absl::Status error;
     if (!reply.ok()) {
       error = connection_->Explain(reply.status());

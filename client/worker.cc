@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/shared_memory.h"
 #include "client/transport.h"
 #include "proto/encoding.h"
 
@@ -47,10 +49,12 @@ class Worker::Impl {
   void Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
   absl::Status Leave(absl::string_view error, absl::Duration timeout);
   void Cancel();
+  Transport transport() const { return shared_->in_use() ? Transport::kShm : Transport::kGrpc; }
+  absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
+  absl::Span<float> center_buffer() const { return shared_->center_buffer(); }
 
   const v1::ModelInfo& model() const { return joined_.model(); }
   uint64_t incarnation() const { return joined_.incarnation(); }
-  Transport transport() const { return Transport::kGrpc; }
   Wire wire() const { return options_.wire; }
 
  private:
@@ -71,6 +75,7 @@ class Worker::Impl {
   }
   // Of the floats of an exchange.
   v1::Encoding encoding() const { return EncodingOf(wire()); }
+  absl::Status JoinSharedMemory(absl::Time deadline);
   void Beat();
   absl::Status SendReports(Retry* retry);
 
@@ -86,6 +91,7 @@ class Worker::Impl {
   std::thread beat_;
 
   // Of the one exchange that is under way.
+  std::optional<SharedMemory> shared_;  // once joined
   ExchangeClient exchanges_;
   uint64_t sequence_ = 0;
   int64_t base_version_ = -1;
@@ -154,8 +160,32 @@ absl::Status Worker::Impl::Join() {
     return status;
   }
   lease_ = absl::Seconds(joined_.lease_s());
+  if (auto status = JoinSharedMemory(retry.deadline()); !status.ok()) {
+    auto leave = Identified<v1::LeaveRequest>();
+    leave.set_error(std::string(status.message()));
+    v1::LeaveReply left;
+    connection_->Call(&v1::ParameterServer::Stub::Leave, leave, &left, &retry).IgnoreError();
+    return status;
+  }
   beat_ = std::thread([this] { Beat(); });
   return absl::OkStatus();
+}
+
+absl::Status Worker::Impl::JoinSharedMemory(absl::Time deadline) {
+  const auto find_socket = [this](Retry* retry) -> absl::StatusOr<std::string> {
+    v1::HeartbeatReply reply;
+    const absl::Status status =
+        connection_->Call(&v1::ParameterServer::Stub::Heartbeat, Identified<v1::HeartbeatRequest>(), &reply, retry);
+    if (!status.ok()) return status;
+    return reply.shared_memory_socket();
+  };
+  shared_.emplace(SharedMemory::Options{.floats = joined_.model().parameters(),
+                                        .required = options_.transport == Transport::kShm,
+                                        .find_socket = find_socket,
+                                        .on_event = options_.on_event});
+  exchanges_.set_shared_memory(&*shared_);
+  return options_.transport == Transport::kGrpc ? absl::OkStatus()
+                                                : shared_->Join(joined_.shared_memory_socket(), deadline);
 }
 
 void Worker::Impl::Beat() {
@@ -302,6 +332,8 @@ const v1::ModelInfo& Worker::model() const { return impl_->model(); }
 uint64_t Worker::incarnation() const { return impl_->incarnation(); }
 Transport Worker::transport() const { return impl_->transport(); }
 Wire Worker::wire() const { return impl_->wire(); }
+absl::Span<float> Worker::commit_buffer() { return impl_->commit_buffer(); }
+absl::Span<float> Worker::center_buffer() { return impl_->center_buffer(); }
 
 absl::Status Worker::Initialize(absl::Span<const float> center, absl::Duration timeout) {
   return impl_->Initialize(center, timeout);

@@ -39,6 +39,10 @@ ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "how long a worker may be si
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(10), "how long exchanges on the wire may take to end at shutdown");
 ABSL_FLAG(uint64_t, max_in_flight_bytes, 0,
           "cap on commits being received and centers on the wire; 0: twice the largest model, at least 64 MiB");
+ABSL_FLAG(
+    uint64_t, max_shared_bytes, paramd::DefaultMaxSharedBytes(),
+    "cap on memory shared with workers on this host, of which each takes twice its model; 0: none; the default is a "
+    "quarter of the machine's memory");
 ABSL_FLAG(uint64_t, max_model_bytes, uint64_t{64} << 30, "larger models are refused");
 ABSL_FLAG(uint64_t, max_models, 1024, "models that may exist at once");
 ABSL_FLAG(uint64_t, max_workers, 10'000, "workers of one model, live or remembered");
@@ -81,6 +85,7 @@ ServerOptions Options() {
   options.threads = absl::GetFlag(FLAGS_threads);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.max_in_flight_bytes = absl::GetFlag(FLAGS_max_in_flight_bytes);
+  options.max_shared_bytes = absl::GetFlag(FLAGS_max_shared_bytes);
   options.max_model_bytes = absl::GetFlag(FLAGS_max_model_bytes);
   options.max_models = absl::GetFlag(FLAGS_max_models);
   options.max_workers = absl::GetFlag(FLAGS_max_workers);

@@ -21,6 +21,7 @@
 #include "server/session.h"
 #include "server/streams.h"
 #include "server/unary_call.h"
+#include "shm/segment_server.h"
 
 namespace paramd {
 namespace {
@@ -108,6 +109,8 @@ class Server::Impl {
   template <typename Request, typename Reply, typename RequestMethod>
   void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle);
   void ServeControlPlane();
+  absl::Status ShareMemory();
+  std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
 
   // Constant after Start.
@@ -124,6 +127,7 @@ class Server::Impl {
   // Self-synchronized.
   LiveCalls calls_;
   Models models_;
+  std::unique_ptr<SegmentServer> segments_;  // set by Start; null: no shared memory. Its thread asks models_
   Streams sessions_;
   const std::shared_ptr<ChunkPool> chunks_ = ChunkPool::Create();
   Streams others_;
@@ -140,6 +144,7 @@ absl::Status Server::Impl::Start() {
   if (auto status = CheckOptions(options_); !status.ok()) return status;
   const ListenAddress address = *ParseListenAddress(options_.listen);
   if (auto status = ProbeListen(address); !status.ok()) return status;
+  if (auto status = ShareMemory(); !status.ok()) return status;
 
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address.ToString(address.port), grpc::InsecureServerCredentials(), &port_);
@@ -171,6 +176,7 @@ absl::Status Server::Impl::Start() {
                   .calls = &calls_,
                   .models = &models_,
                   .sessions = &sessions_,
+                  .segments = segments_.get(),
                   .chunks = chunks_.get()};
   ServeControlPlane();
   health_.Listen(queue_.get(), &calls_);
@@ -179,6 +185,19 @@ absl::Status Server::Impl::Start() {
   pollers_.emplace(queue_.get(), options_.threads);
   ticker_ = std::thread([this] { Tick(); });
   return absl::OkStatus();
+}
+
+absl::Status Server::Impl::ShareMemory() {
+  if (options_.max_shared_bytes == 0) return absl::OkStatus();
+  const auto largest = [this] {
+    uint64_t bytes = 0;
+    for (const auto& model : models_.List()) {
+      bytes = std::max(bytes, LayOutSegment(model->checked_spec().floats).bytes);
+    }
+    return bytes;
+  };
+  return Unpack(SegmentServer::Start({.max_bytes = options_.max_shared_bytes, .max_segment_bytes = largest}),
+                &segments_);
 }
 
 template <typename Request, typename Reply, typename RequestMethod>
@@ -212,9 +231,11 @@ void Server::Impl::ServeControlPlane() {
   Serve<v1::JoinRequest, v1::JoinReply>(&AsyncService::RequestJoin, [this](const auto& r, auto* reply) {
     auto status = Unpack(models_.Join(r), reply);
     reply->set_server_version(kVersion);
+    reply->set_shared_memory_socket(shared_memory_socket());
     return status;
   });
-  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto*) {
+  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto* reply) {
+    reply->set_shared_memory_socket(shared_memory_socket());
     auto model = models_.Find(r.model());
     return model.ok() ? (*model)->Heartbeat(r.worker(), r.incarnation()) : model.status();
   });
@@ -249,6 +270,11 @@ v1::ServerStatus Server::Impl::GetStatus() {
   status.set_max_in_flight_bytes(models_.in_flight()->max_bytes());
   status.set_queued_exchanges(models_.in_flight()->waiting());
   status.set_resident_bytes(ResidentBytes());
+  if (segments_ != nullptr) {
+    status.set_segments(segments_->segments());
+    status.set_shared_bytes(segments_->bytes());
+    status.set_max_shared_bytes(options_.max_shared_bytes);
+  }
   for (const auto& model : models_.List()) *status.add_models() = model->Describe();
   {
     MutexLock lock(&mutex_);

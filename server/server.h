@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "proto/paramd.pb.h"
 #include "server/clock.h"
+#include "shm/segment_server.h"
 
 namespace paramd {
 
@@ -38,6 +39,8 @@ struct ServerOptions {
   // Bytes of commits being received and of centers on the wire, of all models together. 0: twice the largest model.
   // Never less than that, nor less than 64 MiB. More lets more workers exchange at once, at the price of memory.
   uint64_t max_in_flight_bytes = 0;
+  // Of memory shared with workers on this host, which spares them the socket: each takes twice its model. 0: none.
+  uint64_t max_shared_bytes = DefaultMaxSharedBytes();
   // A larger model is refused.
   uint64_t max_model_bytes = uint64_t{64} << 30;
   size_t max_models = 1024;

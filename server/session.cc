@@ -1,6 +1,7 @@
 #include "server/session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,9 @@ constexpr absl::Duration kMaxWait = absl::Hours(24);
 
 // To apply so many takes as long as it takes to wake a thread several times over.
 constexpr uint64_t kLongFloats = kBlockFloats;
+// That are copied to a segment at a time: few enough for the worker's copy out of it to go on at the same time, many
+// enough for the messages between them not to count.
+constexpr size_t kSharedBlocks = 4;
 
 size_t ChunkBytes(const DecodedExchange& message) {
   size_t bytes = 0;
@@ -124,6 +128,7 @@ void Session::OnRead(bool ok) {
 
 void Session::BeginExchange(DecodedExchange message) {
   commit_.reset();
+  segment_.reset();
   reservation_.Release();
   dropping_ = false;
   auto model = environment_.models->Find(header_.model());
@@ -148,11 +153,33 @@ void Session::BeginExchange(DecodedExchange message) {
                      " is unknown to this server; it knows FLOAT32 (0), FLOAT16 (1) and BFLOAT16 (2). Is the client "
                      "newer than the server?")));
   }
+  if (header_.segment() != 0) {
+    if (auto status = FindSegment(); !status.ok()) return ReplyStatus(status);
+  }
   if (header_.commit_floats() > 0) return BeginCommit(std::move(message));
   if (!call_.pull && call_.sequence == 0) {
     return ReplyStatus(absl::InvalidArgumentError("an exchange with neither a commit nor a pull"));
   }
   Exchange(std::nullopt);
+}
+
+absl::Status Session::FindSegment() {
+  if (header_.initialize() || header_.encoding() != v1::FLOAT32) {
+    return absl::InvalidArgumentError(
+        "an initial center, and floats that are narrowed, do not go through shared memory; send them as data");
+  }
+  // Whoever knows this random number was given the segment.
+  segment_ = environment_.segments != nullptr ? environment_.segments->Find(header_.segment()) : nullptr;
+  if (segment_ == nullptr) {
+    return absl::UnavailableError("this server does not know that shared memory (any more); ask it for some again");
+  }
+  const uint64_t floats = model_->checked_spec().floats;
+  if (segment_->Floats(LayOutSegment(floats).center_begin, floats).data() == nullptr) {
+    std::shared_ptr<const Segment> small = std::move(segment_);
+    return absl::InvalidArgumentError(absl::StrCat("shared memory of ", small->bytes(), " bytes is too small for the ",
+                                                   floats, " floats of model '", model_->name(), "'"));
+  }
+  return absl::OkStatus();
 }
 
 void Session::Exchange(std::optional<CommitBuffer> commit) {
@@ -196,13 +223,15 @@ void Session::BeginCommit(DecodedExchange first) {
 }
 
 void Session::ReserveForCommit(DecodedExchange first) {
+  const bool sync = model_->checked_spec().consistency.mode == Consistency::kSync;
+  // The segment has been accounted for.
+  if (segment_ != nullptr && !sync) return ReceiveCommit(first);
   const auto receive = [self = shared_from_this()](Reservation reservation, const DecodedExchange& message) {
     self->reservation_ = std::move(reservation);
-    self->commit_.emplace(self->header_.commit_floats(), self->header_.encoding());
-    self->Receive(message);
+    self->ReceiveCommit(message);
   };
   uint64_t bytes = model_->checked_spec().floats * FloatBytes(header_.encoding());
-  if (header_.initialize() || model_->checked_spec().consistency.mode == Consistency::kSync) {
+  if (header_.initialize() || sync) {
     // Beside its bytes, a first center is built, or a round's sum.
     bytes += model_->bytes();
   } else if (call_.pull) {
@@ -228,12 +257,37 @@ absl::Status Session::NoRoom() const {
       "; back off and try again, the header of a commit before its bytes (or raise --max_in_flight_bytes)"));
 }
 
+void Session::ReceiveCommit(const DecodedExchange& first) {
+  commit_.emplace(header_.commit_floats(), header_.encoding());
+  if (segment_ != nullptr) {
+    commit_->set_still_whole(
+        [segment = segment_, sequence = call_.sequence] { return segment->LoadCommitWord() == sequence; });
+  }
+  Receive(first);
+}
+
+absl::Status Session::Append(const DecodedExchange& message) {
+  const bool shared = message.shared_floats != 0;
+  if (shared != (segment_ != nullptr)) {
+    return absl::InvalidArgumentError(
+        "a commit goes through the shared memory that its header names and nothing else, or else as data");
+  }
+  if (!shared) return commit_->Append(message.offset, message.data, message.owner);
+  const absl::Span<const float> floats = segment_->Floats(message.shared_begin, message.shared_floats);
+  if (floats.data() == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("there are no ", message.shared_floats, " floats from byte ",
+                                                   message.shared_begin, " on in shared memory of ", segment_->bytes(),
+                                                   " bytes, whose first page has none"));
+  }
+  return commit_->AppendUnstable(message.offset, floats, segment_);
+}
+
 void Session::Receive(const DecodedExchange& message) {
   if (lease_ != nullptr) lease_->Renew(model_->Now());
   if (message.has_chunk) {
     if (dropping_) {
-      dropped_floats_ += ChunkBytes(message) / FloatBytes(header_.encoding());
-    } else if (auto status = commit_->Append(message.offset, message.data, message.owner); !status.ok()) {
+      dropped_floats_ += ChunkBytes(message) / FloatBytes(header_.encoding()) + message.shared_floats;
+    } else if (auto status = Append(message); !status.ok()) {
       model_->CountRejected(call_.worker, call_.incarnation);
       return ReplyStatus(status);
     }
@@ -247,6 +301,12 @@ void Session::CommitReceived() {
   if (header_.commit_floats() >= kLongFloats) Pollers::StepAside();
   if (header_.initialize()) {
     return ReplyStatus(model_->Initialize(&*commit_));
+  }
+  if (commit_.has_value() && commit_->unstable() && model_->checked_spec().consistency.mode == Consistency::kSync) {
+    if (auto status = commit_->MakeStable(); !status.ok()) {
+      model_->CountRejected(call_.worker, call_.incarnation);
+      return ReplyStatus(status);
+    }
   }
   // A worker that may have to wait for others must not keep room that they need for their commits, once its own is
   // merged.
@@ -291,7 +351,25 @@ void Session::SendCenter(ExchangeAnswer answer) {
   header.set_staleness(answer.staleness);
   header.set_pull_floats(center_->floats);
   header.set_acknowledge(model_->keeps_answers() && call_.sequence != 0);
-  WriteBlock(&header);
+  segment_ != nullptr ? WriteShared(&header) : WriteBlock(&header);
+}
+
+void Session::WriteShared(const v1::ReplyHeader* header) {
+  const size_t begin = next_block_ * kBlockFloats;
+  const size_t end = std::min(begin + kSharedBlocks * kBlockFloats, center_->floats);
+  const SegmentLayout layout = LayOutSegment(center_->floats);
+  float* const to = segment_->Floats(layout.center_begin, center_->floats).data();
+  for (size_t at = begin; at < end; at += kBlockFloats) {
+    const absl::Span<const float> block = center_->blocks[next_block_++].floats();
+    std::memcpy(to + at, block.data(), block.size() * sizeof(float));
+  }
+  const grpc::ByteBuffer out =
+      EncodeSharedExchange(header, begin, layout.center_begin + begin * sizeof(float), end - begin);
+  if (end == center_->floats) {
+    center_.reset();
+    reservation_.Release();
+  }
+  stream_.Write(out, on_written_.Arm(shared_from_this()));
 }
 
 void Session::WriteBlock(const v1::ReplyHeader* header) {
@@ -305,8 +383,11 @@ void Session::WriteBlock(const v1::ReplyHeader* header) {
 }
 
 void Session::OnWritten(bool ok) {
-  if (ok && center_ != nullptr && next_block_ < center_->blocks.size()) return WriteBlock(nullptr);
+  if (ok && center_ != nullptr && next_block_ < center_->blocks.size()) {
+    return segment_ != nullptr ? WriteShared(nullptr) : WriteBlock(nullptr);
+  }
   center_.reset();
+  segment_.reset();
   reservation_.Release();
   if (!ok) return Finish(absl::OkStatus());
   Read();
@@ -316,6 +397,7 @@ void Session::ReplyStatus(const absl::Status& status) { Reply({.status = status}
 
 void Session::Reply(const ExchangeAnswer& answer) {
   commit_.reset();
+  segment_.reset();
   reservation_.Release();
   v1::ReplyHeader header;
   header.set_code(static_cast<int>(answer.status.code()));

@@ -19,6 +19,7 @@
 #include "server/model.h"
 #include "server/models.h"
 #include "server/streams.h"
+#include "shm/segment_server.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -39,7 +40,8 @@ struct SessionEnvironment {
   LiveCalls* calls = nullptr;
   Models* models = nullptr;
   Streams* sessions = nullptr;
-  ChunkPool* chunks = nullptr;  // for what is sent in another encoding than it has
+  const SegmentServer* segments = nullptr;  // null: there is no shared memory
+  ChunkPool* chunks = nullptr;              // for what is sent in another encoding than it has
 };
 
 // At any moment a session does one thing: it reads a message, waits for its model or for room in flight, or writes a
@@ -65,10 +67,14 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
   void Finish(const absl::Status& status);
 
   void BeginExchange(DecodedExchange message);
+  // Finds the segment that the header names.
+  absl::Status FindSegment();
   void BeginCommit(DecodedExchange first);
   void ReserveForCommit(DecodedExchange first);
   absl::Status NoRoom() const;
+  void ReceiveCommit(const DecodedExchange& first);
   void Receive(const DecodedExchange& message);
+  absl::Status Append(const DecodedExchange& message);
   void CommitReceived();
   void Exchange(std::optional<CommitBuffer> commit);
   void Exchanged(ExchangeAnswer answer);
@@ -78,6 +84,8 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
   void Reply(const ExchangeAnswer& answer);
   void ReplyStatus(const absl::Status& status);
   void WriteBlock(const v1::ReplyHeader* header);
+  // Copies the next blocks to the segment and writes where they are.
+  void WriteShared(const v1::ReplyHeader* header);
 
   // While something waits in `model` or for room in flight, OnDone cancels it there.
   void WaitingIn(std::shared_ptr<Model> model);
@@ -107,6 +115,7 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
   ExchangeCall call_;
   std::shared_ptr<Model> model_;
   std::shared_ptr<Lease> lease_;
+  std::shared_ptr<const Segment> segment_;  // that this exchange goes through, if it does
   Reservation reservation_;
   std::optional<CommitBuffer> commit_;  // being received
   uint64_t dropped_floats_ = 0;         // of a commit that was applied before

@@ -32,6 +32,7 @@ constexpr Way kWays[] = {
     {"f32/unix", true, Transport::kGrpc, Wire::kFloat32},
     {"f16/tcp", false, Transport::kGrpc, Wire::kFloat16},
     {"bf16/tcp", false, Transport::kGrpc, Wire::kBfloat16},
+    {"f32/shm", false, Transport::kShm, Wire::kFloat32},
 };
 
 void TrainThroughServer(const Server& server, const Way& way, const std::string& algorithm,
@@ -45,14 +46,17 @@ void TrainThroughServer(const Server& server, const Way& way, const std::string&
   REQUIRE(Connect(server.address())->CreateModel(*spec).ok());
   absl::StatusOr<TrainSummary> summaries[2];
   std::string joined[2];
+  Transport transports[2] = {};
   {
     std::vector<Thread> threads;
     for (int w = 0; w < 2; ++w) {
       threads.emplace_back([&, w] {
         Quadratic quadratic(kFloats, kStart, kTarget);
         EmptyBatches batches(13);
-        const auto on_joined = [&joined, w](Worker* worker, TrainLoop*) {
-          if (worker != nullptr) joined[w] = worker->model().spec().name();
+        const auto on_joined = [&joined, &transports, w](Worker* worker, TrainLoop*) {
+          if (worker == nullptr) return;
+          joined[w] = worker->model().spec().name();
+          transports[w] = worker->transport();
         };
         summaries[w] = RunWorker({.server = server.address(),
                                   .model = model,
@@ -71,6 +75,7 @@ void TrainThroughServer(const Server& server, const Way& way, const std::string&
     REQUIRE(summaries[w].ok());
     CHECK(summaries[w]->steps == 5 * 13);
     CHECK(summaries[w]->exchanges >= 5);
+    CHECK(transports[w] == way.transport);
     const auto [center, version] = ReadCenter(server.address(), joined[w]);
     CHECK(version >= summaries[w]->exchanges);
     for (const float value : center) {
