@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/kernel.h"
 #include "algorithms/registry.h"
 
 namespace paramd {
@@ -20,6 +21,14 @@ namespace {
 
 using Array = Eigen::Map<Eigen::ArrayXf>;
 using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
+
+PARAMD_KERNEL void AddDamped(const float* commit, const float* center, const float* base, float inverse_eta, float* sum,
+                             size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const float moved = center[i] - base[i];
+    sum[i] += commit[i] / (1 + moved * moved * inverse_eta);
+  }
+}
 
 class Server : public ServerHalf {
  public:
@@ -30,10 +39,7 @@ class Server : public ServerHalf {
   bool needs_base() const override { return true; }
 
   void Merge(const CommitInfo&, const MergePiece& p) const override {
-    const auto n = static_cast<Eigen::Index>(p.sum.size());
-    Array(p.sum.data(), n) +=
-        ConstArray(p.commit.data(), n) /
-        (1 + (ConstArray(p.center.data(), n) - ConstArray(p.base.data(), n)).square() * inverse_eta_);
+    AddDamped(p.commit.data(), p.center.data(), p.base.data(), inverse_eta_, p.sum.data(), p.sum.size());
   }
 
  private:

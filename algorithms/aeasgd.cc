@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "algorithms/algorithm.h"
+#include "algorithms/kernel.h"
 #include "algorithms/registry.h"
 
 namespace paramd {
@@ -19,6 +20,10 @@ namespace {
 using Array = Eigen::Map<Eigen::ArrayXf>;
 using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
 
+PARAMD_KERNEL void AddPull(float alpha, const float* commit, const float* center, float* sum, size_t n) {
+  for (size_t i = 0; i < n; ++i) sum[i] += alpha * (commit[i] - center[i]);
+}
+
 class Server : public ServerHalf {
  public:
   explicit Server(float alpha) : alpha_(alpha) {}
@@ -26,8 +31,7 @@ class Server : public ServerHalf {
   bool answers_before_commit() const override { return true; }
 
   void Merge(const CommitInfo&, const MergePiece& p) const override {
-    const auto n = static_cast<Eigen::Index>(p.sum.size());
-    Array(p.sum.data(), n) += alpha_ * (ConstArray(p.commit.data(), n) - ConstArray(p.center.data(), n));
+    AddPull(alpha_, p.commit.data(), p.center.data(), p.sum.data(), p.sum.size());
   }
 
  private:

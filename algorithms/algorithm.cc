@@ -2,14 +2,23 @@
 
 #include <algorithm>
 
+#include "algorithms/kernel.h"
+
 namespace paramd {
+namespace {
+
+PARAMD_KERNEL void Add(const float* a, const float* b, float* sum, size_t n) {
+  for (size_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
+}
+
+}  // namespace
+
+void ServerHalf::Merge(const CommitInfo& /*commit*/, const MergePiece& piece) const {
+  Add(piece.sum.data(), piece.commit.data(), piece.sum.data(), piece.sum.size());
+}
 
 void ServerHalf::Finish(const RoundInfo& /*round*/, const FinishPiece& piece) const {
-  // The system's Abseil checks every index into a span, which keeps the compiler from vectorising.
-  const float* const center = piece.center.data();
-  const float* const sum = piece.sum.data();
-  float* const next = piece.next.data();
-  for (size_t i = 0; i < piece.next.size(); ++i) next[i] = center[i] + sum[i];
+  Add(piece.center.data(), piece.sum.data(), piece.next.data(), piece.next.size());
 }
 
 void WorkerHalf::Absorb(absl::Span<const float> center, absl::Span<float> parameters) {

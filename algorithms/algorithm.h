@@ -74,7 +74,7 @@ struct FinishPiece {
 // pieces are forgotten. A half takes no locks, does no I/O and does not log.
 //
 // For speed, loop over data() or an Eigen map: a hardened Abseil checks every index into a span, and then nothing is
-// vectorised.
+// vectorised. kernel.h has what makes a loop faster still.
 class ServerHalf {
  public:
   virtual ~ServerHalf() = default;
@@ -92,8 +92,8 @@ class ServerHalf {
   // Whether every worker trains a center of its own (published as NAME/0 ... NAME/n-1).
   virtual bool own_centers() const { return false; }
 
-  // sum += what this commit contributes.
-  virtual void Merge(const CommitInfo& commit, const MergePiece& piece) const = 0;
+  // sum += what this commit contributes. By default the commit itself.
+  virtual void Merge(const CommitInfo& commit, const MergePiece& piece) const;
 
   // next = the center after the round. By default θ + Σ.
   virtual void Finish(const RoundInfo& round, const FinishPiece& piece) const;

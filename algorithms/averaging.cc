@@ -7,29 +7,31 @@
 // Kept as the sum of Wᵢ − θ, which is small and so loses fewer bits than the sum of the Wᵢ.
 // Invariant: with n equal Wᵢ, θ becomes that W up to rounding. Meant for consistency `sync`; with another, a round is
 // one commit and the center is whatever worker came last.
-#include <Eigen/Core>
 #include <algorithm>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/kernel.h"
 #include "algorithms/registry.h"
 
 namespace paramd {
 namespace {
 
-using Array = Eigen::Map<Eigen::ArrayXf>;
-using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
+PARAMD_KERNEL void AddDifference(const float* commit, const float* center, float* sum, size_t n) {
+  for (size_t i = 0; i < n; ++i) sum[i] += commit[i] - center[i];
+}
+
+PARAMD_KERNEL void AddMean(const float* center, const float* sum, float commits, float* next, size_t n) {
+  for (size_t i = 0; i < n; ++i) next[i] = center[i] + sum[i] / commits;
+}
 
 class Server : public ServerHalf {
  public:
   void Merge(const CommitInfo&, const MergePiece& p) const override {
-    const auto n = static_cast<Eigen::Index>(p.sum.size());
-    Array(p.sum.data(), n) += ConstArray(p.commit.data(), n) - ConstArray(p.center.data(), n);
+    AddDifference(p.commit.data(), p.center.data(), p.sum.data(), p.sum.size());
   }
 
   void Finish(const RoundInfo& round, const FinishPiece& p) const override {
-    const auto n = static_cast<Eigen::Index>(p.next.size());
-    Array(p.next.data(), n) =
-        ConstArray(p.center.data(), n) + ConstArray(p.sum.data(), n) / static_cast<float>(round.commits);
+    AddMean(p.center.data(), p.sum.data(), static_cast<float>(round.commits), p.next.data(), p.next.size());
   }
 };
 

@@ -15,13 +15,8 @@ namespace {
 using Array = Eigen::Map<Eigen::ArrayXf>;
 using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
 
-class Server : public ServerHalf {
- public:
-  void Merge(const CommitInfo&, const MergePiece& p) const override {
-    const auto n = static_cast<Eigen::Index>(p.sum.size());
-    Array(p.sum.data(), n) += ConstArray(p.commit.data(), n);
-  }
-};
+// A server half adds all commits to the center by default.
+class Server : public ServerHalf {};
 
 class Worker : public WorkerHalf {
  public:

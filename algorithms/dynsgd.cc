@@ -7,6 +7,7 @@
 #include <Eigen/Core>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/kernel.h"
 #include "algorithms/registry.h"
 
 namespace paramd {
@@ -15,11 +16,14 @@ namespace {
 using Array = Eigen::Map<Eigen::ArrayXf>;
 using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
 
+PARAMD_KERNEL void AddQuotient(const float* commit, float divisor, float* sum, size_t n) {
+  for (size_t i = 0; i < n; ++i) sum[i] += commit[i] / divisor;
+}
+
 class Server : public ServerHalf {
  public:
   void Merge(const CommitInfo& commit, const MergePiece& p) const override {
-    const auto n = static_cast<Eigen::Index>(p.sum.size());
-    Array(p.sum.data(), n) += ConstArray(p.commit.data(), n) / static_cast<float>(commit.staleness + 1);
+    AddQuotient(p.commit.data(), static_cast<float>(commit.staleness + 1), p.sum.data(), p.sum.size());
   }
 };
 

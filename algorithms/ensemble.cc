@@ -19,11 +19,6 @@ using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
 class Server : public ServerHalf {
  public:
   bool own_centers() const override { return true; }
-
-  void Merge(const CommitInfo&, const MergePiece& p) const override {
-    const auto n = static_cast<Eigen::Index>(p.sum.size());
-    Array(p.sum.data(), n) += ConstArray(p.commit.data(), n);
-  }
 };
 
 class Worker : public WorkerHalf {

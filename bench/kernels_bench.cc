@@ -1,6 +1,7 @@
 // What the server does to every byte of a commit, without a transport. Rates are of the commit's bytes, unless said.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -48,15 +49,16 @@ void SetBytes(benchmark::State& state, size_t floats) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * static_cast<int64_t>(floats * sizeof(float)));
 }
 
-// Merge and Finish over one block, piece by piece as the center does it.
+// Merge and Finish piece by piece as the center does it, of 256 kB, which stay in the second-level cache.
 void MergeAndFinish(benchmark::State& state, const std::string& algorithm) {
+  constexpr size_t kFloats = 1 << 16;
   const auto half = MakeServerHalf(algorithm);
-  std::vector<float> center(kBlockFloats, 1);
-  const std::vector<float> base(kBlockFloats, 1);
-  const std::vector<float> commit(kBlockFloats, 0.001f);
+  std::vector<float> center(kFloats, 1);
+  const std::vector<float> base(kFloats, 1);
+  const std::vector<float> commit(kFloats, 0.001f);
   alignas(64) float sum[kPieceFloats];
   for (auto _ : state) {
-    for (size_t i = 0; i < kBlockFloats; i += kPieceFloats) {
+    for (size_t i = 0; i < kFloats; i += kPieceFloats) {
       std::fill_n(sum, kPieceFloats, 0.0f);
       half->Merge({}, {.commit = absl::MakeConstSpan(commit).subspan(i, kPieceFloats),
                        .center = absl::MakeConstSpan(center).subspan(i, kPieceFloats),
@@ -69,7 +71,7 @@ void MergeAndFinish(benchmark::State& state, const std::string& algorithm) {
     }
     benchmark::ClobberMemory();
   }
-  SetBytes(state, kBlockFloats);
+  SetBytes(state, kFloats);
 }
 BENCHMARK_CAPTURE(MergeAndFinish, downpour, "downpour");
 BENCHMARK_CAPTURE(MergeAndFinish, aeasgd, "aeasgd");
@@ -102,24 +104,48 @@ void ReadCommit(benchmark::State& state) {
 }
 BENCHMARK(ReadCommit)->ArgName("misaligned_bytes")->Arg(0)->Arg(1);
 
-// A whole commit of 200 MB: checked as it is received, then applied. With a snapshot held, all of it goes to other
-// blocks.
-void ReceiveAndApply(benchmark::State& state, const std::string& algorithm, bool snapshot_held) {
+enum class Commit { kInPlace, kBesideSnapshot, kUnstable };
+
+// A whole commit, as it goes from the socket to the center: a copy stands for the kernel's, the check comes while the
+// bytes are warm. Beside a snapshot it goes to other blocks. An unstable commit is only copied, as a worker would do on
+// its side, and checked when it is applied. Arguments: bytes of the model, threads that apply.
+void ReceiveAndApply(benchmark::State& state, const std::string& algorithm, Commit kind) {
   const auto half = MakeServerHalf(algorithm);
-  Center center(kModelFloats, 0);
-  Bytes bytes(kModelFloats, 0);
+  const size_t floats = static_cast<size_t>(state.range(0)) / sizeof(float);
+  Center center(floats, 0, std::make_shared<ApplyPool>(static_cast<int>(state.range(1))));
+  const std::vector<float> sent(kBlockFloats, 0.001f);
+  std::vector<float> received(floats);
   std::shared_ptr<const Snapshot> snapshot;
   for (auto _ : state) {
-    if (snapshot_held) snapshot = center.TakeSnapshot();
-    CommitBuffer buffer(kModelFloats);
-    bytes.AppendTo(&buffer);
+    if (kind == Commit::kBesideSnapshot) snapshot = center.TakeSnapshot();
+    CommitBuffer buffer(floats);
+    for (size_t begin = 0; begin < floats; begin += kBlockFloats) {
+      const size_t n = std::min(kBlockFloats, floats - begin);
+      float* const to = received.data() + begin;
+      std::memcpy(to, sent.data(), n * sizeof(float));
+      if (kind == Commit::kUnstable) {
+        buffer.AppendUnstable(begin, {to, n}, nullptr).IgnoreError();
+      } else {
+        buffer.Append(begin, {std::string_view(reinterpret_cast<const char*>(to), n * sizeof(float))}, nullptr)
+            .IgnoreError();
+      }
+    }
     if (!center.Apply(half.get(), {}, &buffer, nullptr)) state.SkipWithError("the commit was not applied");
   }
-  SetBytes(state, kModelFloats);
+  SetBytes(state, floats);
 }
-BENCHMARK_CAPTURE(ReceiveAndApply, downpour, "downpour", false)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(ReceiveAndApply, downpour_beside_snapshot, "downpour", true)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(ReceiveAndApply, aeasgd, "aeasgd", false)->Unit(benchmark::kMillisecond);
+
+void SizesAndThreads(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"bytes", "threads"})->Unit(benchmark::kMicrosecond)->UseRealTime();
+  for (const int64_t bytes : {4'000'000, 40'000'000, 200'000'000}) {
+    for (const int64_t threads : {1, 2}) benchmark->Args({bytes, threads});
+  }
+}
+BENCHMARK_CAPTURE(ReceiveAndApply, downpour_in_place, "downpour", Commit::kInPlace)->Apply(SizesAndThreads);
+BENCHMARK_CAPTURE(ReceiveAndApply, downpour_beside_snapshot, "downpour", Commit::kBesideSnapshot)
+    ->Apply(SizesAndThreads);
+BENCHMARK_CAPTURE(ReceiveAndApply, downpour_unstable, "downpour", Commit::kUnstable)->Apply(SizesAndThreads);
+BENCHMARK_CAPTURE(ReceiveAndApply, aeasgd_in_place, "aeasgd", Commit::kInPlace)->Apply(SizesAndThreads);
 
 // Of a center of 200 MB, taken and dropped.
 void TakeSnapshot(benchmark::State& state) {

@@ -2,26 +2,62 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "algorithms/kernel.h"
 #include "server/block.h"
 
 namespace paramd {
 namespace {
 
-bool NonFinite(float value) { return (std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u; }
+// Whether one of `n` floats, at any alignment, is NaN or infinite: its exponent is all ones. No exit from the loop, so
+// that the compiler vectorises it.
+PARAMD_KERNEL bool AnyNonFinite(const char* floats, size_t n) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t any = 0;
+  for (size_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, floats + i * sizeof(bits), sizeof(bits));
+    any |= static_cast<uint32_t>((bits & kExponent) == kExponent);
+  }
+  return any != 0;
+}
+
+int64_t FirstNonFiniteOf(const char* floats, size_t n) {
+  if (!AnyNonFinite(floats, n)) return -1;
+  size_t i = 0;
+  while (!AnyNonFinite(floats + i * sizeof(float), 1)) ++i;
+  return static_cast<int64_t>(i);
+}
+
+// Of floats that pieces split anywhere.
+int64_t FirstNonFiniteOf(const std::vector<std::string_view>& pieces) {
+  int64_t index = 0;
+  char split[sizeof(float)];
+  size_t have = 0;  // bytes of it
+  for (std::string_view piece : pieces) {
+    for (; have > 0 && !piece.empty(); piece.remove_prefix(1)) {
+      split[have++] = piece.front();
+      if (have < sizeof(split)) continue;
+      if (AnyNonFinite(split, 1)) return index;
+      ++index;
+      have = 0;
+    }
+    const size_t whole = piece.size() / sizeof(float);
+    if (const int64_t found = FirstNonFiniteOf(piece.data(), whole); found >= 0) return index + found;
+    index += static_cast<int64_t>(whole);
+    piece.remove_prefix(whole * sizeof(float));
+    if (!piece.empty()) have = piece.copy(split, sizeof(split));
+  }
+  return -1;
+}
 
 }  // namespace
 
 int64_t FirstNonFinite(absl::Span<const float> floats) {
-  // The common case is a loop without an exit, which the compiler vectorises.
-  uint32_t any = 0;
-  for (const float f : floats) any |= static_cast<uint32_t>(NonFinite(f));
-  if (any == 0) return -1;
-  return std::find_if(floats.begin(), floats.end(), NonFinite) - floats.begin();
+  return FirstNonFiniteOf(reinterpret_cast<const char*>(floats.data()), floats.size());
 }
 
 absl::Status CommitBuffer::CheckPlace(uint64_t offset, size_t floats) const {
@@ -59,17 +95,25 @@ absl::Status CommitBuffer::Append(uint64_t offset, const std::vector<std::string
     return absl::InvalidArgumentError(absl::StrCat("a chunk has ", total, " bytes, which is not a whole number of ",
                                                    EncodingName(encoding_), " values"));
   }
-  Reader reader(this, /*release=*/false);
-  reader.piece_ = pieces_.size();
+  const size_t first_piece = pieces_.size();
   for (const std::string_view piece : bytes) AddPiece(piece, owner);
-  for (size_t done = 0; done < count && first_non_finite_ < 0;) {
-    const size_t n = std::min(count - done, kPieceFloats);
-    const int64_t bad = FirstNonFinite(reader.Read(n));
-    if (bad >= 0) first_non_finite_ = static_cast<int64_t>(received_ + done) + bad;
-    done += n;
+  if (first_non_finite_ < 0) {
+    const int64_t bad = encoding_ == v1::FLOAT32 ? FirstNonFiniteOf(bytes) : FirstNonFiniteFrom(first_piece, count);
+    if (bad >= 0) first_non_finite_ = static_cast<int64_t>(received_) + bad;
   }
   received_ += count;
   return absl::OkStatus();
+}
+
+int64_t CommitBuffer::FirstNonFiniteFrom(size_t piece, size_t count) {
+  Reader reader(this, /*release=*/false);
+  reader.piece_ = piece;
+  for (size_t done = 0; done < count;) {
+    const size_t n = std::min(count - done, kPieceFloats);
+    if (const int64_t bad = FirstNonFinite(reader.Read(n)); bad >= 0) return static_cast<int64_t>(done) + bad;
+    done += n;
+  }
+  return -1;
 }
 
 absl::Status CommitBuffer::AppendUnstable(uint64_t offset, absl::Span<const float> floats,

@@ -15,8 +15,9 @@
 
 namespace paramd {
 
-// Floats that a commit is read in: small enough for a copy of them to stay in the first-level cache.
-inline constexpr size_t kPieceFloats = 4096;
+// Floats that a commit is read in: few enough for a copy of them, and of what is made of them, to stay in the
+// first-level cache.
+inline constexpr size_t kPieceFloats = 2048;
 
 // Bytes of one commit, in pieces of any length and alignment, in the encoding they came in: a Reader makes float32 of
 // them as they are read. Thread-compatible; Readers of different blocks may read
@@ -95,6 +96,8 @@ class CommitBuffer {
   };
 
   absl::Status CheckPlace(uint64_t offset, size_t floats) const;
+  // As FirstNonFinite, of `count` floats from the beginning of a piece on, counted from there.
+  int64_t FirstNonFiniteFrom(size_t piece, size_t count);
   void AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner);
 
   size_t floats_;

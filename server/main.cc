@@ -35,6 +35,7 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:5000",
 ABSL_FLAG(std::string, port_file, "", "write the port (or unix:PATH) to this file once the daemon listens");
 ABSL_FLAG(bool, insecure, false, "allow to listen beyond loopback without TLS");
 ABSL_FLAG(int, threads, 2, "threads that serve: one talks to the workers while the others apply large commits");
+ABSL_FLAG(int, apply_threads, 0, "threads that apply one commit to a large model; 0: one a core, at most 4");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "how long a worker may be silent before nobody waits for it");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(10), "how long exchanges on the wire may take to end at shutdown");
 ABSL_FLAG(uint64_t, max_in_flight_bytes, 0,
@@ -83,6 +84,7 @@ ServerOptions Options() {
   options.listen = absl::GetFlag(FLAGS_listen);
   options.insecure = absl::GetFlag(FLAGS_insecure);
   options.threads = absl::GetFlag(FLAGS_threads);
+  options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.max_in_flight_bytes = absl::GetFlag(FLAGS_max_in_flight_bytes);
   options.max_shared_bytes = absl::GetFlag(FLAGS_max_shared_bytes);

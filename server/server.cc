@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "proto/tensor_codec.h"
 #include "proto/version.h"
 #include "server/address.h"
+#include "server/apply_pool.h"
 #include "server/health.h"
 #include "server/models.h"
 #include "server/pollers.h"
@@ -34,12 +36,18 @@ uint64_t ResidentBytes() {
   return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+int ApplyThreads(const ServerOptions& options) {
+  if (options.apply_threads > 0) return options.apply_threads;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
+}
+
 ModelsOptions ToModelsOptions(const ServerOptions& options) {
   ModelsOptions models;
   models.model.clock = options.clock;
   models.model.lease = options.lease;
   models.model.max_history_records = options.max_history_records;
   models.model.max_workers = options.max_workers;
+  models.model.apply_pool = std::make_shared<ApplyPool>(ApplyThreads(options));
   models.max_models = options.max_models;
   models.max_model_bytes = options.max_model_bytes;
   models.max_in_flight_bytes = options.max_in_flight_bytes;
@@ -82,6 +90,10 @@ absl::Status CheckOptions(const ServerOptions& options) {
   }
   if (options.threads < 1 || options.threads > 1024) {
     return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, "; use 1 to 1024"));
+  }
+  if (options.apply_threads < 0 || options.apply_threads > 1024) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("apply_threads is ", options.apply_threads, "; use 1 to 1024, or 0 for one a core, at most 4"));
   }
   if (options.lease < absl::Milliseconds(10)) {
     return absl::InvalidArgumentError(

@@ -34,6 +34,8 @@ struct ServerOptions {
   // Threads that serve: one talks to the workers while the others apply large commits. More than there are cores is of
   // no use.
   int threads = 2;
+  // Threads that apply one commit to a model of 4 MiB or more; all models share them. 0: one a core, at most 4.
+  int apply_threads = 0;
   // How long a worker may be silent before the others stop waiting for it. Every RPC and every chunk renews it.
   absl::Duration lease = absl::Seconds(30);
   // Bytes of commits being received and of centers on the wire, of all models together. 0: twice the largest model.

@@ -108,6 +108,7 @@ TEST_CASE("mistakes in the flags are told, and end with exit code 2") {
       {{"serve"}, {"'serve' is no flag"}},
       {{"--threads=many"}, {"--threads can't be 'many'"}},
       {{"--threads=0"}, {"threads is 0", "use 1 to 1024"}},
+      {{"--apply_threads=-1"}, {"apply_threads is -1", "use 1 to 1024, or 0"}},
       {{"--lease=1ms"}, {"the lease is 1ms", "at least 10ms"}},
       {{"--log_level=loud"}, {"--log_level=loud", "use debug, info, warning, error or off"}},
       {{"--listen=nowhere"}, {"address 'nowhere'", "use HOST:PORT"}},
