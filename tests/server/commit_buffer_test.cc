@@ -26,10 +26,15 @@ std::vector<float> Ramp(size_t n) {
   return floats;
 }
 
-// A message of the bytes of `floats`, cut at `cuts`, each piece `misalignment` bytes after an aligned address.
+std::string Bytes(v1::Encoding encoding, const std::vector<float>& floats) {
+  std::string bytes(floats.size() * FloatBytes(encoding), '\0');
+  Narrow(encoding, floats.data(), floats.size(), bytes.data());
+  return bytes;
+}
+
+// A message of `bytes`, cut at `cuts`, each piece `misalignment` bytes after an aligned address.
 struct Message {
-  Message(const std::vector<float>& floats, std::vector<size_t> cuts, size_t misalignment) {
-    const std::string_view bytes(reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float));
+  Message(const std::string& bytes, std::vector<size_t> cuts, size_t misalignment) {
     cuts.push_back(bytes.size());
     size_t begin = 0;
     for (const size_t end : cuts) {
@@ -49,7 +54,7 @@ struct Message {
 
 absl::Status Append(CommitBuffer* buffer, uint64_t offset, const std::vector<float>& floats,
                     std::vector<size_t> cuts = {}, size_t misalignment = 0) {
-  const Message message(floats, std::move(cuts), misalignment);
+  const Message message(Bytes(v1::FLOAT32, floats), std::move(cuts), misalignment);
   return buffer->Append(offset, message.pieces, message.owner);
 }
 
@@ -224,16 +229,13 @@ TEST_CASE("A reader that keeps the bytes can be followed by another one") {
 TEST_CASE("Floats in fewer bytes are widened as they are read, wherever pieces split them") {
   const v1::Encoding encoding = GENERATE(v1::FLOAT16, v1::BFLOAT16);
   const std::vector<float> sent = {1, -2.5f, 3.5f, 0.25f, -96};
-  std::string bytes(10, '\0');
-  Narrow(encoding, sent.data(), sent.size(), bytes.data());
-  const std::string_view all = bytes;
   for (size_t first = 0; first <= 10; ++first) {
     for (size_t second = first; second <= 10; ++second) {
       for (const std::vector<size_t>& steps : {std::vector<size_t>{1}, {2}, {5}, {3, 1}}) {
         INFO(EncodingName(encoding) << ", cut at " << first << " and " << second << ", steps of " << steps[0]);
         CommitBuffer buffer(5, encoding);
-        REQUIRE(buffer.Append(0, {all.substr(0, first), all.substr(first, second - first), all.substr(second)}, nullptr)
-                    .ok());
+        const Message message(Bytes(encoding, sent), {first, second}, 1);
+        REQUIRE(buffer.Append(0, message.pieces, message.owner).ok());
         REQUIRE(buffer.complete());
         REQUIRE(buffer.first_non_finite() == -1);
         REQUIRE(ReadAll(&buffer, 5, steps) == sent);
@@ -247,8 +249,7 @@ TEST_CASE("A reader begins at any block of floats in fewer bytes") {
   constexpr size_t kFloats = 2 * kBlockFloats + 3;
   std::vector<float> sent(kFloats);
   for (size_t i = 0; i < kFloats; ++i) sent[i] = static_cast<float>(i % 251);
-  std::string bytes(2 * kFloats, '\0');
-  Narrow(encoding, sent.data(), kFloats, bytes.data());
+  const std::string bytes = Bytes(encoding, sent);
   CommitBuffer buffer(kFloats, encoding);
   // Messages that end in the middle of a block.
   for (size_t begin = 0; begin < kFloats;) {
@@ -272,10 +273,9 @@ TEST_CASE("The first NaN or infinity in fewer bytes is found") {
     INFO(EncodingName(encoding) << " " << bad);
     std::vector<float> sent(kPieceFloats + 9, 1);
     sent[kPieceFloats + 3] = bad;
-    std::string bytes(2 * sent.size(), '\0');
-    Narrow(encoding, sent.data(), sent.size(), bytes.data());
     CommitBuffer buffer(sent.size(), encoding);
-    REQUIRE(buffer.Append(0, {std::string_view(bytes).substr(0, 1), std::string_view(bytes).substr(1)}, nullptr).ok());
+    const Message message(Bytes(encoding, sent), {1}, 0);
+    REQUIRE(buffer.Append(0, message.pieces, message.owner).ok());
     CHECK(buffer.first_non_finite() == kPieceFloats + 3);
   }
 }
