@@ -347,6 +347,11 @@ absl::StatusOr<v1::ReplyHeader> ExchangeClient::Attempts(v1::ExchangeHeader head
       if (auto status = shared_->Begin(&header, &retry); !status.ok()) return status;
       header.set_encoding(header.segment() != 0 ? v1::FLOAT32 : encoding);
     }
+    if (const int64_t i = FirstOverflow(header.encoding(), commit.data(), commit.size()); i >= 0) {
+      const auto index = static_cast<size_t>(i);
+      return absl::InvalidArgumentError(
+          absl::StrCat("the commit was not sent: ", DescribeOverflow(header.encoding(), index, commit[index])));
+    }
     auto reply = stream_.Run(header, commit, center, shared_, &retry);
     // Nor is it the same server, maybe.
     if (shared_ != nullptr && (!reply.ok() || reply->code() == static_cast<int>(absl::StatusCode::kUnavailable))) {

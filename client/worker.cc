@@ -55,7 +55,7 @@ class Worker::Impl {
 
   const v1::ModelInfo& model() const { return joined_.model(); }
   uint64_t incarnation() const { return joined_.incarnation(); }
-  Wire wire() const { return options_.wire; }
+  Wire wire() const { return transport() == Transport::kShm ? Wire::kFloat32 : options_.wire; }
 
  private:
   // Holds the one exchange that may be under way.
@@ -73,8 +73,6 @@ class Worker::Impl {
   void Tell(const std::string& event) const {
     if (options_.on_event != nullptr) options_.on_event(event);
   }
-  // Of the floats of an exchange.
-  v1::Encoding encoding() const { return EncodingOf(wire()); }
   absl::Status JoinSharedMemory(absl::Time deadline);
   void Beat();
   absl::Status SendReports(Retry* retry);
@@ -272,16 +270,11 @@ absl::StatusOr<Exchanged> Worker::Impl::Exchange(absl::Span<const float> update,
         "model '", joined_.model().spec().name(), "' has ", floats, " parameters, but the commit has ", update.size(),
         " and the center ", center.size(), "; compare the network's layers with `paramctl show`"));
   }
-  if (const int64_t i = FirstOverflow(encoding(), update.data(), update.size()); i >= 0) {
-    const auto index = static_cast<size_t>(i);
-    return absl::InvalidArgumentError(
-        absl::StrCat("the commit was not sent: ", DescribeOverflow(encoding(), index, update[index])));
-  }
   const absl::Time deadline = absl::Now() + timeout;
   const Turn turn(this, timeout);
   if (!turn.status().ok()) return turn.status();
   auto header = Identified<v1::ExchangeHeader>();
-  header.set_encoding(encoding());
+  header.set_encoding(EncodingOf(options_.wire));
   if (!update.empty()) {
     header.set_sequence(++sequence_);
     header.set_base_version(base_version_);

@@ -87,7 +87,7 @@ class Worker : public Exchanger {
   // What exchanges go over at the moment: kGrpc or kShm. It changes from kShm to kGrpc if a restarted server gives no
   // shared memory. Thread-safe.
   Transport transport() const;
-  // How floats travel over kGrpc.
+  // And as what: WorkerOptions::wire over kGrpc, kFloat32 over kShm. Thread-safe.
   Wire wire() const;
 
   // Makes `center` the model's center, unless it has one: ALREADY_EXISTS then if it differs, OK if it is the same or if

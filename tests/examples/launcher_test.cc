@@ -104,7 +104,7 @@ TEST_CASE("the launcher trains with a daemon and workers, compares with single, 
 
 TEST_CASE("the workers' floats travel as the launcher says, and the table's JSON says how they did") {
   const auto [wire, transport] =
-      GENERATE(table<std::string, std::string>({{"f32", "grpc"}, {"f16", "grpc"}, {"bf16", "grpc"}}));
+      GENERATE(table<std::string, std::string>({{"f32", "grpc"}, {"f16", "grpc"}, {"bf16", "grpc"}, {"f32", "shm"}}));
   Launched launched({"--nosingle", "--learning_rate=1", "--wire=" + wire, "--transport=" + transport});
   REQUIRE(launched.Finish() == 0);
   const auto runs = launched.Runs();

@@ -231,6 +231,19 @@ TEST_CASE("an unknown encoding of an older server is told with what to do") {
   server->Shutdown(std::chrono::system_clock::now());
 }
 
+TEST_CASE("shared memory carries float32, and so what a narrow wire could not") {
+  const auto server = StartServer();
+  CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 1));
+  // Not of the fixtures, which choose a transport where none is named.
+  const auto worker = Worker::Join({.server = server->address(), .model = "m", .worker = "a", .wire = Wire::kFloat16});
+  REQUIRE(worker.ok());
+  REQUIRE((*worker)->transport() == Transport::kShm);
+  CHECK((*worker)->wire() == Wire::kFloat32);
+  std::vector<float> pulled(10);
+  REQUIRE((*worker)->Exchange(std::vector<float>(10, 1e6f), absl::MakeSpan(pulled), kCallTimeout).ok());
+  CHECK(pulled == std::vector<float>(10, 1e6f + 1));
+}
+
 TEST_CASE("shared memory that must be had does not go with a narrow wire") {
   const auto joined = Worker::Join(
       {.server = "127.0.0.1:1", .model = "m", .worker = "a", .transport = Transport::kShm, .wire = Wire::kFloat16});
