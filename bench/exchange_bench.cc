@@ -30,8 +30,8 @@ ABSL_FLAG(std::vector<std::string>, bytes, {},
           "sizes of the model; default: 4000,400000,4000000,40000000,200000000, quick: 4000,4000000,40000000");
 ABSL_FLAG(std::vector<std::string>, workers, {}, "numbers of workers; default: 1,2,8, quick: 1,2");
 ABSL_FLAG(int, rounds, 0, "rounds of every measurement; default: 9, quick: 3");
-ABSL_FLAG(absl::Duration, slice, absl::ZeroDuration(), "length of a round; default: 150ms, quick: 50ms");
-ABSL_FLAG(absl::Duration, budget, absl::Seconds(6), "what takes longer in one cell does three rounds only");
+ABSL_FLAG(absl::Duration, slice, absl::ZeroDuration(), "length of a round; default: 100ms, quick: 50ms");
+ABSL_FLAG(absl::Duration, budget, absl::Seconds(3), "what takes longer in one cell does three rounds only");
 ABSL_FLAG(std::string, algorithm, "downpour", "of the model");
 ABSL_FLAG(std::string, paramd, "", "the daemon; default: server/paramd beside this program's folder");
 ABSL_FLAG(std::vector<std::string>, paramd_flag, {}, "flags for the daemon");
@@ -159,7 +159,7 @@ int RunAll() {
       .workers = *workers,
       .rounds = OneOf(absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_rounds) > 0, 9, 3),
       .slice = OneOf(absl::GetFlag(FLAGS_slice), absl::GetFlag(FLAGS_slice) > absl::ZeroDuration(),
-                     absl::Milliseconds(150), absl::Milliseconds(50)),
+                     absl::Milliseconds(100), absl::Milliseconds(50)),
       .budget = absl::GetFlag(FLAGS_budget),
       .progress = ShowProgress};
   if (access(options.programs.paramd.c_str(), X_OK) != 0) {

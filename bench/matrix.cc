@@ -18,7 +18,7 @@ namespace {
 constexpr int kLeastRounds = 3;
 // Of a smaller model the process itself outweighs the peak.
 constexpr size_t kLeastPeakBytes = 4'000'000;
-constexpr absl::Duration kPeakSlice = absl::Milliseconds(500);
+constexpr absl::Duration kPeakSlice = absl::Milliseconds(200);
 constexpr int kPeakOperations = 4;
 
 struct Cell {
