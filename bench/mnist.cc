@@ -18,6 +18,10 @@ namespace {
 constexpr int kWorkers = 4;
 constexpr int kWindow = 10;
 
+// Transports, and the example's flags for them.
+constexpr std::pair<const char*, const char*> kTransports[] = {{"grpc-tcp", "--transport=grpc"},
+                                                               {"shm", "--transport=shm"}};
+
 struct Outcome {
   double samples_per_s = 0;
   double exchanging = 0;
@@ -64,8 +68,8 @@ absl::StatusOr<Outcome> Train(const Programs& programs, const std::string& worke
   return Outcome{.samples_per_s = samples / (end_s - start_s), .exchanging = exchanging_s / training_s};
 }
 
-absl::StatusOr<MnistRow> Measure(const Programs& programs, const std::string& transport, const std::string& worker,
-                                 const std::string& data, int epochs, int rounds) {
+absl::StatusOr<MnistRow> Measure(const Programs& programs, const std::string& transport, const std::string& flag,
+                                 const std::string& worker, const std::string& data, int epochs, int rounds) {
   std::vector<double> exchanging;
   std::vector<double> rates;
   std::vector<double> over_alone;
@@ -73,9 +77,9 @@ absl::StatusOr<MnistRow> Measure(const Programs& programs, const std::string& tr
     // A daemon for each round: every round begins with a new model.
     auto server = StartServer(FindTransport(transport), programs, 0);
     if (!server.ok()) return server.status();
-    auto together = Train(
-        programs, worker, data, epochs,
-        {absl::StrCat("--server=", server->address.address), "--create=adag", absl::StrCat("--window=", kWindow)});
+    auto together = Train(programs, worker, data, epochs,
+                          {absl::StrCat("--server=", server->address.address), flag, "--create=adag",
+                           absl::StrCat("--window=", kWindow)});
     if (!together.ok()) return together.status();
     auto alone = Train(programs, worker, data, epochs, {"--algorithm=single"});
     if (!alone.ok()) return alone.status();
@@ -101,10 +105,10 @@ std::string Missing(const Transport& transport, const std::string& worker, const
 std::vector<MnistRow> RunMnist(const Programs& programs, const std::string& worker, const std::string& data, int epochs,
                                int rounds) {
   std::vector<MnistRow> rows;
-  for (const char* transport : {"grpc-tcp"}) {
+  for (const auto& [transport, flag] : kTransports) {
     const std::string why = Missing(FindTransport(transport), worker, data);
     auto measured =
-        why.empty() ? Measure(programs, transport, worker, data, epochs, rounds) : absl::UnavailableError(why);
+        why.empty() ? Measure(programs, transport, flag, worker, data, epochs, rounds) : absl::UnavailableError(why);
     MnistRow row = measured.ok() ? *measured : MnistRow{.unavailable = std::string(measured.status().message())};
     row.transport = transport;
     row.workers = kWorkers;
