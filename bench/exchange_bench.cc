@@ -25,7 +25,7 @@
 ABSL_FLAG(bool, quick, false, "fewer sizes, workers and rounds: the defaults of the flags that say so");
 ABSL_FLAG(std::string, json, "", "write the results to this file too");
 ABSL_FLAG(std::vector<std::string>, mode, {},
-          "what to measure: matrix, many_workers, idle, overlap, mnist, link; default: all");
+          "what to measure: matrix, many_workers, idle, overlap, mnist, link, training; default: all");
 ABSL_FLAG(std::vector<std::string>, bytes, {},
           "sizes of the model; default: 4000,400000,4000000,40000000,200000000, quick: 4000,4000000,40000000");
 ABSL_FLAG(std::vector<std::string>, workers, {}, "numbers of workers; default: 1,2,8, quick: 1,2");
@@ -38,6 +38,7 @@ ABSL_FLAG(std::vector<std::string>, paramd_flag, {}, "flags for the daemon");
 ABSL_FLAG(bool, tune_malloc, false, "set malloc's thresholds in workers as the daemon does");
 ABSL_FLAG(std::string, mnist_worker, "", "of the mode mnist; default: examples/mnist/mnist_worker beside this folder");
 ABSL_FLAG(std::string, data, "data/mnist", "of the mode mnist: the folder with the data set");
+ABSL_FLAG(std::string, training, "", "of the mode training: what scripts/training_bench.sh --json wrote");
 ABSL_FLAG(std::string, role, "", "internal: worker, train, socket or unary, a child of the benchmark");
 ABSL_FLAG(uint64_t, role_bytes, 0, "internal: the model's size for a child");
 ABSL_FLAG(std::string, role_kind, "", "internal: what a child connects");
@@ -54,7 +55,7 @@ constexpr size_t kFleetBytes = 4000;
 constexpr int kIdleWorkers = 500;
 constexpr size_t kLargeBytes = 40'000'000;
 constexpr absl::Duration kWindow = absl::Milliseconds(10);
-constexpr const char* kModes[] = {"matrix", "many_workers", "idle", "overlap", "mnist", "link"};
+constexpr const char* kModes[] = {"matrix", "many_workers", "idle", "overlap", "mnist", "link", "training"};
 
 int Fail(const absl::Status& status, ExitCode code) {
   std::cerr << "exchange_bench: " << status.message() << "\n";
@@ -194,6 +195,7 @@ int RunAll() {
   if (Begins("link")) {
     results.link = RunLink(programs, kLargeBytes, quick ? 1 : 5, absl::Seconds(quick ? 1 : 2));
   }
+  if (Begins("training")) results.training = ReadTraining(absl::GetFlag(FLAGS_training));
   ShowProgress("");
   std::cout << FormatMarkdown(results);
   const std::string json = absl::GetFlag(FLAGS_json);

@@ -150,6 +150,21 @@ Table LinkTable(const std::vector<LinkRow>& rows) {
   return table;
 }
 
+Table TrainingTable(const std::vector<TrainingRow>& rows) {
+  Table table = {.key = "training",
+                 .columns = {{"training step, optimizer", "optimizer"},
+                             {"µs", "us_per_step"},
+                             {"baseline", "baseline"},
+                             {"its µs", "baseline_us_per_step"},
+                             {"ratio", "ratio"}}};
+  for (const TrainingRow& row : rows) {
+    table.lines.push_back(
+        {{row.optimizer, Cell(row.us_per_step), Cell(row.baseline), Cell(row.baseline_us_per_step), Cell(row.ratio)},
+         row.unavailable});
+  }
+  return table;
+}
+
 Table TargetTable(const std::vector<Target>& targets) {
   Table table = {
       .key = "targets",
@@ -164,9 +179,14 @@ Table TargetTable(const std::vector<Target>& targets) {
 }
 
 std::vector<Table> AllTables(const Results& results) {
-  return {
-      TargetTable(CheckTargets(results)), MatrixTable(results.rows), FleetTable(results.fleet), IdleTable(results.idle),
-      OverlapTable(results.overlap),      MnistTable(results.mnist), LinkTable(results.link)};
+  return {TargetTable(CheckTargets(results)),
+          MatrixTable(results.rows),
+          FleetTable(results.fleet),
+          IdleTable(results.idle),
+          OverlapTable(results.overlap),
+          MnistTable(results.mnist),
+          LinkTable(results.link),
+          TrainingTable(results.training)};
 }
 
 }  // namespace

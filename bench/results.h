@@ -11,6 +11,7 @@
 #include "bench/matrix.h"
 #include "bench/mnist.h"
 #include "bench/overlap.h"
+#include "bench/training.h"
 
 namespace paramd::bench {
 
@@ -22,6 +23,7 @@ struct Results {
   std::vector<OverlapRow> overlap;
   std::vector<MnistRow> mnist;
   std::vector<LinkRow> link;
+  std::vector<TrainingRow> training;
 };
 
 }  // namespace paramd::bench

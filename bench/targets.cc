@@ -48,6 +48,7 @@ class Checker {
   void CheckMnist();
   void CheckIdle();
   void CheckLink();
+  void CheckTraining();
 
   std::vector<Target> Take() { return std::move(targets_); }
 
@@ -159,6 +160,11 @@ void Checker::CheckLink() {
           Get(results_.link, matches, &LinkRow::over_f32));
 }
 
+void Checker::CheckTraining() {
+  const auto matches = [](const TrainingRow& row) { return row.optimizer == "sgd"; };
+  AtMost(1.25, "training step, time over PyTorch's", Get(results_.training, matches, &TrainingRow::ratio));
+}
+
 }  // namespace
 
 std::vector<Target> CheckTargets(const Results& results) {
@@ -172,6 +178,7 @@ std::vector<Target> CheckTargets(const Results& results) {
   checker.CheckMnist();
   checker.CheckIdle();
   if (!results.link.empty()) checker.CheckLink();
+  if (!results.training.empty()) checker.CheckTraining();
   return checker.Take();
 }
 

@@ -5,7 +5,7 @@
 #   scripts/bench.sh [--quick] [--mode=MODE,...] [--json=FILE] [--update_docs] [...]
 #
 #   --quick         fewer sizes, workers and rounds: under two minutes rather than twenty
-#   --mode=MODE     only this: matrix, many_workers, idle, overlap, mnist, link or kernels
+#   --mode=MODE     only this: matrix, many_workers, idle, overlap, mnist, link, training, kernels or encoding
 #   --json=FILE     the results for programs
 #   --update_docs   writes the tables into docs/performance.md; only with all modes, and not with --quick
 #
@@ -22,8 +22,11 @@ quick=
 update_docs=
 json=
 # Of each program, those that are wanted.
-exchange_modes=matrix,many_workers,idle,overlap,mnist,link
-kernels=1
+exchange_modes=matrix,many_workers,idle,overlap,mnist,link,training
+kernels=(kernels encoding)
+# PyTorch is not fetched unless somebody asks for it.
+training=
+if [[ -x $repo/.cache/torch/bin/python ]]; then training=1; fi
 all_modes=1
 arguments=()
 for argument in "$@"; do
@@ -33,15 +36,16 @@ for argument in "$@"; do
     --json=*) json=$(realpath --canonicalize-missing "${argument#--json=}") ;;
     --mode=*)
       all_modes=
-      kernels=
+      kernels=()
       exchange_modes=
+      training=
       IFS=, read -ra modes <<<"${argument#--mode=}"
       for mode in "${modes[@]}"; do
-        if [[ $mode == kernels ]]; then
-          kernels=1
-        else
-          exchange_modes+=${exchange_modes:+,}$mode
-        fi
+        case $mode in
+          kernels | encoding) kernels+=("$mode") ;;
+          *) exchange_modes+=${exchange_modes:+,}$mode ;;
+        esac
+        [[ $mode != training ]] || training=1
       done
       ;;
     *) arguments+=("$argument") ;;
@@ -54,7 +58,8 @@ fi
 
 "$repo/scripts/setup.sh" --packages
 build=(build --show_result=0 "--ui_event_filters=-info,-stdout" --noshow_loading_progress)
-targets=(//server:paramd //examples/mnist:mnist_worker //bench:exchange_bench //bench:kernels_bench)
+targets=(//server:paramd //examples/mnist:mnist_worker //bench:exchange_bench //bench:kernels_bench
+  //bench:encoding_bench)
 if ! [[ -x $repo/bazel-bin/bench/exchange_bench ]]; then
   echo "bench: building; the first time takes minutes" >&2
 fi
@@ -82,33 +87,38 @@ bench_pid=
 trap 'if [[ $bench_pid ]]; then kill -TERM "$bench_pid" 2>/dev/null || true; wait "$bench_pid" || true; fi; exit 130' INT
 trap 'if [[ $bench_pid ]]; then kill -TERM "$bench_pid" 2>/dev/null || true; wait "$bench_pid" || true; fi; exit 143' TERM
 
+if [[ $training ]]; then
+  run "$repo/scripts/training_bench.sh" ${quick:+--quick} "--json=$scratch/training" >/dev/null
+fi
 if [[ $exchange_modes ]]; then
-  run "$binaries/exchange_bench" "--mode=$exchange_modes" "--data=$repo/data/mnist" "--json=$scratch/exchange.json" \
-    ${arguments[@]+"${arguments[@]}"} >"$scratch/exchange"
+  run "$binaries/exchange_bench" "--mode=$exchange_modes" "--data=$repo/data/mnist" "--training=$scratch/training" \
+    "--json=$scratch/exchange.json" ${arguments[@]+"${arguments[@]}"} >"$scratch/exchange"
   cat "$scratch/exchange"
 fi
-if [[ $kernels ]]; then
+for kernel in ${kernels[@]+"${kernels[@]}"}; do
   echo
   options=(--benchmark_min_time="$([[ $quick ]] && echo 0.05 || echo 0.5)" --benchmark_color=false
-    --benchmark_out_format=json "--benchmark_out=$scratch/kernels.json")
+    --benchmark_out_format=json "--benchmark_out=$scratch/$kernel.json")
   # Its notes on the machine go to stderr.
-  if ! run "$binaries/kernels_bench" "${options[@]}" >"$scratch/kernels" 2>"$scratch/notes"; then
+  if ! run "$binaries/${kernel}_bench" "${options[@]}" >"$scratch/$kernel" 2>"$scratch/notes"; then
     cat "$scratch/notes" >&2
     exit 1
   fi
-  cat "$scratch/kernels"
-fi
+  cat "$scratch/$kernel"
+done
 
 if [[ $json ]]; then
-  python3 - "$scratch/exchange.json" "$scratch/kernels.json" "$json" <<'PY'
+  python3 - "$scratch" "$json" <<'PY'
 import json
 import os
 import sys
 
-exchange, kernels, out = sys.argv[1:]
+scratch, out = sys.argv[1:]
+exchange = f"{scratch}/exchange.json"
 results = json.load(open(exchange)) if os.path.exists(exchange) else {}
-if os.path.exists(kernels):
-    results["kernels"] = json.load(open(kernels))["benchmarks"]
+for name in ("kernels", "encoding"):
+    if os.path.exists(f"{scratch}/{name}.json"):
+        results[name] = json.load(open(f"{scratch}/{name}.json"))["benchmarks"]
 with open(out, "w") as file:
     json.dump(results, file, indent=2)
     file.write("\n")
@@ -116,12 +126,14 @@ PY
 fi
 
 if [[ $update_docs ]]; then
-  python3 - "$page" "$scratch/exchange" "$scratch/kernels" <<'PY'
+  python3 - "$page" "$scratch/exchange" "$scratch/kernels" "$scratch/encoding" <<'PY'
 import re
 import sys
 
-page, exchange, kernels = sys.argv[1:]
-tables = open(exchange).read() + "\n```text\n" + open(kernels).read() + "```\n"
+page, exchange, *kernels = sys.argv[1:]
+tables = open(exchange).read()
+for kernel in kernels:
+    tables += "\n```text\n" + open(kernel).read() + "```\n"
 begin, end = "<!-- table:begin -->", "<!-- table:end -->"
 text = open(page).read()
 text, replaced = re.subn(f"{begin}.*{end}", lambda _: f"{begin}\n{tables}{end}", text, flags=re.S)
