@@ -1,7 +1,6 @@
 // Measures paramd's exchanges against what the machine could do at best, and against what one would write first. See
 // docs/performance.md.
 #include <grpc/support/log.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "absl/time/time.h"
 #include "bench/report.h"
 #include "bench/worker_process.h"
+#include "process/tuning.h"
 
 ABSL_FLAG(bool, quick, false, "fewer sizes, workers and rounds: the defaults of the flags that say so");
 ABSL_FLAG(std::string, json, "", "write the results to this file too");
@@ -35,7 +35,8 @@ ABSL_FLAG(absl::Duration, budget, absl::Seconds(3), "what takes longer in one ce
 ABSL_FLAG(std::string, algorithm, "downpour", "of the model");
 ABSL_FLAG(std::string, paramd, "", "the daemon; default: server/paramd beside this program's folder");
 ABSL_FLAG(std::vector<std::string>, paramd_flag, {}, "flags for the daemon");
-ABSL_FLAG(bool, tune_malloc, false, "set malloc's thresholds in workers as the daemon does");
+ABSL_FLAG(bool, tune_workers, true,
+          "set up the processes of workers by TuneProcess, as the daemon and the examples do");
 ABSL_FLAG(std::string, mnist_worker, "", "of the mode mnist; default: examples/mnist/mnist_worker beside this folder");
 ABSL_FLAG(std::string, data, "data/mnist", "of the mode mnist: the folder with the data set");
 ABSL_FLAG(std::string, training, "", "of the mode training: what scripts/training_bench.sh --json wrote");
@@ -112,13 +113,6 @@ bool Begins(const std::string& mode) {
   return wanted;
 }
 
-// As the daemon does it for itself.
-void TuneMalloc() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-  mallopt(M_ARENA_MAX, 2);
-}
-
 int RunAll() {
   for (const std::string& mode : absl::GetFlag(FLAGS_mode)) {
     if (std::find(std::begin(kModes), std::end(kModes), mode) == std::end(kModes)) {
@@ -155,7 +149,7 @@ int RunAll() {
                    .scratch = scratch.path(),
                    .algorithm = absl::GetFlag(FLAGS_algorithm),
                    .paramd_flags = absl::GetFlag(FLAGS_paramd_flag),
-                   .tune_malloc = absl::GetFlag(FLAGS_tune_malloc)},
+                   .tune_workers = absl::GetFlag(FLAGS_tune_workers)},
       .sizes = *sizes,
       .workers = *workers,
       .rounds = OneOf(absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_rounds) > 0, 9, 3),
@@ -172,7 +166,7 @@ int RunAll() {
   Results results;
   results.settings = absl::StrCat(
       options.rounds, " rounds of ", absl::FormatDuration(options.slice), ", ", options.programs.algorithm,
-      ", workers with ", options.programs.tune_malloc ? "the daemon's" : "the system's", " malloc thresholds",
+      ", workers ", options.programs.tune_workers ? "tuned by" : "without", " TuneProcess",
       options.programs.paramd_flags.empty() ? "" : ", daemon with ", absl::StrJoin(options.programs.paramd_flags, " "));
   const Programs& programs = options.programs;
   if (Begins("matrix")) {
@@ -214,7 +208,7 @@ int Main(int argc, char** argv) {
   const std::string role = absl::GetFlag(FLAGS_role);
   const size_t bytes = absl::GetFlag(FLAGS_role_bytes);
   if (role.empty()) return RunAll();
-  if (absl::GetFlag(FLAGS_tune_malloc)) TuneMalloc();
+  if (absl::GetFlag(FLAGS_tune_workers)) TuneProcess();
   const std::string address = absl::GetFlag(FLAGS_role_address);
   const std::string algorithm = absl::GetFlag(FLAGS_algorithm);
   const absl::Status status =

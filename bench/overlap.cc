@@ -70,7 +70,7 @@ absl::StatusOr<double> Train(const Programs& programs, const PeerAddress& addres
       {programs.self, "--role=train", absl::StrCat("--role_bytes=", bytes), absl::StrCat("--role_kind=", address.kind),
        absl::StrCat("--role_address=", address.address), absl::StrCat("--role_window=", absl::FormatDuration(window)),
        absl::StrCat("--role_training=", static_cast<int>(training)), absl::StrCat("--algorithm=", programs.algorithm),
-       absl::StrCat("--tune_malloc=", programs.tune_malloc)});
+       absl::StrCat("--tune_workers=", programs.tune_workers)});
   if (!child.ok()) return child.status();
   auto line = (*child)->ReadLine();
   if (!line.ok()) return line.status();

@@ -41,7 +41,7 @@ struct Programs {
   std::string scratch;  // a folder of this run's own, for sockets
   std::string algorithm;
   std::vector<std::string> paramd_flags;
-  bool tune_malloc = false;            // of workers
+  bool tune_workers = false;           // by TuneProcess
   std::string listen = "127.0.0.1:0";  // of a daemon, unless a transport says otherwise
   // What the commands of daemons and of workers begin with, to run somewhere else; empty: here.
   std::vector<std::string> enter_server;

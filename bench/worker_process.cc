@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Progra
   std::vector<std::string> command = programs.enter_worker;
   command.insert(command.end(), {programs.self, "--role=worker", absl::StrCat("--role_bytes=", bytes),
                                  absl::StrCat("--algorithm=", programs.algorithm),
-                                 absl::StrCat("--tune_malloc=", programs.tune_malloc)});
+                                 absl::StrCat("--tune_workers=", programs.tune_workers)});
   auto child = Child::Start(command);
   if (!child.ok()) return child.status();
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(*std::move(child), name));
