@@ -29,10 +29,7 @@ absl::StatusOr<Fleet> StartFleet(const Programs& programs, int workers, size_t b
     fleet.workers.push_back(*std::move(worker));
   }
   for (const char* name : kTransports) {
-    const Transport& transport = FindTransport(name);
-    fleet.unavailable[name] = transport.unavailable;
-    if (!transport.unavailable.empty()) continue;
-    auto server = StartServer(transport, programs, bytes);
+    auto server = StartServer(FindTransport(name), programs, bytes);
     absl::Status status = server.status();
     for (const auto& worker : fleet.workers) {
       if (status.ok()) status = worker->Connect(name, server->address);

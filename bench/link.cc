@@ -92,13 +92,9 @@ absl::StatusOr<std::map<std::string, Measurement>> Measure(const Programs& here,
       if (!result.unavailable.empty()) continue;
       absl::Status status;
       if (r == 0) {
-        const Transport& transport = FindTransport("grpc-tcp", wire);
-        if (!transport.unavailable.empty()) status = absl::UnavailableError(transport.unavailable);
-        if (status.ok()) {
-          auto server = StartServer(transport, programs, bytes);
-          status = server.status();
-          if (server.ok()) servers[wire] = *std::move(server);
-        }
+        auto server = StartServer(FindTransport("grpc-tcp", wire), programs, bytes);
+        status = server.status();
+        if (server.ok()) servers[wire] = *std::move(server);
         if (status.ok()) status = (*worker)->Connect(wire, servers[wire].address);
       }
       if (status.ok()) status = (*worker)->Begin(wire, Operation::kExchange, r == 0 ? absl::ZeroDuration() : slice, 1);

@@ -132,8 +132,6 @@ class SizeRun {
     }
     for (const Transport& transport : Transports()) {
       Connected& connected = connected_[transport.key()];
-      connected.why_no_more = transport.unavailable;
-      if (!connected.why_no_more.empty()) continue;
       auto server = StartServer(transport, options_.programs, bytes_);
       absl::Status status = server.status();
       for (const auto& worker : workers_) {

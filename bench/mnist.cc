@@ -94,19 +94,19 @@ absl::StatusOr<MnistRow> Measure(const Programs& programs, const std::string& tr
   return row;
 }
 
-std::string Missing(const Transport& transport, const std::string& worker, const std::string& data) {
+std::string Missing(const std::string& worker, const std::string& data) {
   if (access(worker.c_str(), X_OK) != 0) return "there is no mnist_worker; build //examples/mnist:mnist_worker";
   if (access(data.c_str(), R_OK) != 0) return "there is no data/mnist; scripts/setup.sh --data fetches it";
-  return transport.unavailable;
+  return "";
 }
 
 }  // namespace
 
 std::vector<MnistRow> RunMnist(const Programs& programs, const std::string& worker, const std::string& data, int epochs,
                                int rounds) {
+  const std::string why = Missing(worker, data);
   std::vector<MnistRow> rows;
   for (const auto& [transport, flag] : kTransports) {
-    const std::string why = Missing(FindTransport(transport), worker, data);
     auto measured =
         why.empty() ? Measure(programs, transport, flag, worker, data, epochs, rounds) : absl::UnavailableError(why);
     MnistRow row = measured.ok() ? *measured : MnistRow{.unavailable = std::string(measured.status().message())};

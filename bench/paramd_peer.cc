@@ -97,6 +97,11 @@ absl::StatusOr<std::unique_ptr<Peer>> ConnectParamdPeer(const std::string& kind,
   if (auto status = (*joined)->Initialize(buffers.update, kTimeout); !status.ok()) return status;
   // An algorithm that looks at the center last pulled refuses a commit before the first pull.
   if (auto status = (*joined)->Pull(buffers.center, kTimeout).status(); !status.ok()) return status;
+  if (kind == "shm-inplace") {
+    const absl::Span<float> update = (*joined)->commit_buffer();
+    std::copy(buffers.update.begin(), buffers.update.end(), update.begin());
+    buffers = {.update = update, .center = (*joined)->center_buffer()};
+  }
   return std::make_unique<ParamdPeer>(*std::move(joined), buffers);
 }
 

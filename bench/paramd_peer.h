@@ -17,8 +17,8 @@ namespace paramd::bench {
 absl::StatusOr<WorkerOptions> MakeWorkerOptions(const std::string& kind, const std::string& address,
                                                 const std::string& algorithm, const std::string& worker, size_t floats);
 
-// Joins as `worker`, and initializes the model if nobody did. shm-inplace leaves the buffers alone and uses those that
-// the daemon shares.
+// Joins as `worker`, and initializes the model if nobody did. shm-inplace commits from and pulls into the worker's own
+// buffers, not those given.
 absl::StatusOr<std::unique_ptr<Peer>> ConnectParamdPeer(const std::string& kind, const std::string& address,
                                                         const std::string& algorithm, const std::string& worker,
                                                         Buffers buffers);

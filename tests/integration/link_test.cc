@@ -56,12 +56,17 @@ TEST_CASE("a worker exchanges with a daemon on another host") {
   for (const Wire wire : {Wire::kFloat32, Wire::kFloat16, Wire::kBfloat16}) {
     CAPTURE(static_cast<int>(wire));
     auto worker = Join({.server = server, .model = "m", .worker = "w", .wire = wire});
+    CHECK(worker->transport() == Transport::kGrpc);
     const auto exchanged = worker->Exchange(update, absl::MakeSpan(center), kCallTimeout);
     INFO(exchanged.status());
     REQUIRE(exchanged.ok());
     expected += 0.5;
     CHECK(center == std::vector<float>(kFloats, expected));
   }
+
+  const auto refused = Worker::Join({.server = server, .model = "m", .worker = "w", .transport = Transport::kShm});
+  INFO(refused.status());
+  CHECK(absl::IsUnavailable(refused.status()));
 }
 
 }  // namespace
