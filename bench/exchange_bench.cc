@@ -169,11 +169,7 @@ int RunAll() {
       ", workers ", options.programs.tune_workers ? "tuned by" : "without", " TuneProcess",
       options.programs.paramd_flags.empty() ? "" : ", daemon with ", absl::StrJoin(options.programs.paramd_flags, " "));
   const Programs& programs = options.programs;
-  if (Begins("matrix")) {
-    auto rows = RunMatrix(options);
-    if (!rows.ok()) return Fail(rows.status(), kRuntime);
-    results.rows = *std::move(rows);
-  }
+  if (Begins("matrix")) results.rows = RunMatrix(options);
   if (Begins("many_workers")) {
     const std::vector<int> counts = quick ? std::vector<int>{1, 8, 64} : std::vector<int>{1, 2, 4, 8, 16, 32, 64};
     auto fleet = RunFleet(programs, counts, kFleetBytes, quick ? 3 : 5, absl::Milliseconds(quick ? 500 : 1000));
@@ -208,7 +204,7 @@ int Main(int argc, char** argv) {
   const std::string role = absl::GetFlag(FLAGS_role);
   const size_t bytes = absl::GetFlag(FLAGS_role_bytes);
   if (role.empty()) return RunAll();
-  if (absl::GetFlag(FLAGS_tune_workers)) TuneProcess();
+  if (absl::GetFlag(FLAGS_tune_workers) && (role == "worker" || role == "train")) TuneProcess();
   const std::string address = absl::GetFlag(FLAGS_role_address);
   const std::string algorithm = absl::GetFlag(FLAGS_algorithm);
   const absl::Status status =

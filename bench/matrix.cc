@@ -121,27 +121,24 @@ std::vector<double> Latencies(const std::vector<Round>& rounds, double q) {
 // All measurements of one size: servers and workers stay for all of them.
 class SizeRun {
  public:
-  SizeRun(const MatrixOptions& options, size_t bytes) : options_(options), bytes_(bytes) {}
-
-  absl::Status Start() {
-    const int most = *std::max_element(options_.workers.begin(), options_.workers.end());
-    for (int i = 0; i < most; ++i) {
-      auto worker = WorkerProcess::Start(options_.programs, absl::StrCat("worker-", i), bytes_);
-      if (!worker.ok()) return worker.status();
-      workers_.push_back(*std::move(worker));
-    }
+  SizeRun(const MatrixOptions& options, size_t bytes) : options_(options), bytes_(bytes) {
+    std::vector<int> counts = options.workers;
+    std::sort(counts.begin(), counts.end());
     for (const Transport& transport : Transports()) {
       Connected& connected = connected_[transport.key()];
       auto server = StartServer(transport, options_.programs, bytes_);
       absl::Status status = server.status();
-      for (const auto& worker : workers_) {
-        if (status.ok()) status = worker->Connect(transport.key(), server->address);
-        if (status.ok()) ++connected.workers;
+      if (server.ok()) connected.server = *std::move(server);
+      for (const int count : counts) {
+        const std::string too_large = TooLarge({Operation::kExchange, bytes_, count}, transport);
+        if (status.ok() && !too_large.empty()) status = absl::ResourceExhaustedError(too_large);
+        while (status.ok() && connected.workers < count) {
+          status = Connect(transport, connected.server.address, connected.workers);
+          if (status.ok()) ++connected.workers;
+        }
       }
       connected.why_no_more = std::string(status.message());
-      if (server.ok()) connected.server = *std::move(server);
     }
-    return absl::OkStatus();
   }
 
   std::vector<Row> Measure(const Cell& cell) {
@@ -164,8 +161,8 @@ class SizeRun {
       for (const Transport* transport : running) {
         const std::string key = transport->key();
         const absl::Time start = absl::Now();
-        auto round =
-            RunRound(cell, key, connected_[key].server, workers_, r == 0 ? options_.slice / 10 : options_.slice, 1);
+        auto round = RunRound(cell, key, connected_[key].server, WorkersOf(*transport),
+                              r == 0 ? options_.slice / 10 : options_.slice, 1);
         if (!round.ok()) {
           problems[key] = std::string(round.status().message());
           continue;
@@ -189,6 +186,21 @@ class SizeRun {
     int workers = 0;  // the first ones are connected to it
     std::string why_no_more;
   };
+
+  Workers& WorkersOf(const Transport& transport) { return transport.untuned ? untuned_ : workers_; }
+
+  // Worker `i`, which may be the first that is not there yet.
+  absl::Status Connect(const Transport& transport, const PeerAddress& address, size_t i) {
+    Workers& workers = WorkersOf(transport);
+    if (i == workers.size()) {
+      Programs programs = options_.programs;
+      programs.tune_workers &= !transport.untuned;
+      auto worker = WorkerProcess::Start(programs, absl::StrCat("worker-", i), bytes_);
+      if (!worker.ok()) return worker.status();
+      workers.push_back(*std::move(worker));
+    }
+    return workers[i]->Connect(transport.key(), address);
+  }
 
   Row MakeRow(const Cell& cell, const Transport& transport, std::map<std::string, std::vector<Round>>& rounds,
               const std::string& problem) {
@@ -229,6 +241,7 @@ class SizeRun {
   const MatrixOptions& options_;
   const size_t bytes_;
   Workers workers_;
+  Workers untuned_;
   std::map<std::string, Connected> connected_;  // by the transport's key
 };
 
@@ -238,11 +251,10 @@ std::string FormatBytes(size_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Row>> RunMatrix(const MatrixOptions& options) {
+std::vector<Row> RunMatrix(const MatrixOptions& options) {
   std::vector<Row> rows;
   for (const size_t bytes : options.sizes) {
     SizeRun run(options, bytes);
-    if (auto status = run.Start(); !status.ok()) return status;
     for (const Operation operation : kOperations) {
       for (const int workers : options.workers) {
         options.progress(absl::StrCat(Name(operation), ", ", FormatBytes(bytes), ", ", workers, " workers"));

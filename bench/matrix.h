@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "bench/peer.h"
 #include "bench/transport.h"
@@ -45,8 +44,8 @@ struct MatrixOptions {
   std::function<void(std::string)> progress;  // told what is being measured
 };
 
-// An error means that the benchmark itself can't work; a transport that fails says so in its row.
-absl::StatusOr<std::vector<Row>> RunMatrix(const MatrixOptions& options);
+// A transport that fails says so in its rows.
+std::vector<Row> RunMatrix(const MatrixOptions& options);
 
 }  // namespace paramd::bench
 

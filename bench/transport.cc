@@ -24,7 +24,7 @@ const std::vector<Transport>& Transports() {
       {.name = "shm-inplace", .peer_kind = "shm-inplace", .paramd = true, .baseline = "memcpy", .copies = 2},
       {.name = "raw-tcp", .peer_kind = "socket", .baseline = "memcpy"},
       {.name = "raw-unix", .peer_kind = "socket", .baseline = "memcpy"},
-      {.name = "unary-grpc", .peer_kind = "unary", .baseline = "raw-tcp", .copies = 8},
+      {.name = "unary-grpc", .peer_kind = "unary", .baseline = "raw-tcp", .untuned = true, .copies = 8},
       {.name = "memcpy", .peer_kind = "memcpy", .copies = 1},
       {.name = "memcpy-fresh", .peer_kind = "memcpy-fresh", .baseline = "memcpy", .copies = 1},
   };

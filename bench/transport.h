@@ -20,6 +20,7 @@ struct Transport {
   std::string peer_kind;     // of PeerAddress
   bool paramd = false;       // else a baseline
   std::string baseline;      // name of the transport it is compared with, over which floats are f32; empty: none
+  bool untuned = false;      // its workers' processes are as the system sets them up
   int copies = 0;            // of the model that worker and server make of one exchange, at worst
 
   std::string key() const { return Key(name, wire); }  // no other one has it
