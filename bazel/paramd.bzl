@@ -13,8 +13,14 @@ _COPTS = [
 def paramd_library(name, copts = [], **kwargs):
     native.cc_library(name = name, copts = _COPTS + copts, **kwargs)
 
-def paramd_binary(name, copts = [], **kwargs):
-    native.cc_binary(name = name, copts = _COPTS + copts, **kwargs)
+def paramd_binary(name, copts = [], deps = [], linkshared = False, **kwargs):
+    native.cc_binary(
+        name = name,
+        copts = _COPTS + copts,
+        linkshared = linkshared,
+        deps = deps + ["//bazel/system:link_shared" if linkshared else "//bazel/system:link_static"],
+        **kwargs
+    )
 
 def paramd_test(name, srcs = None, deps = [], copts = [], **kwargs):
     """A Catch2 test, by default of the one file NAME.cc."""
@@ -25,7 +31,7 @@ def paramd_test(name, srcs = None, deps = [], copts = [], **kwargs):
         name = name,
         srcs = srcs or [name + ".cc"],
         copts = _COPTS + copts,
-        deps = deps + ["//tests/support:catch_main"],
+        deps = deps + ["//tests/support:catch_main", "//bazel/system:link_shared"],
         **kwargs
     )
 

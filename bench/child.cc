@@ -59,8 +59,10 @@ Child::Child(pid_t pid, std::FILE* in, std::FILE* out, std::string name)
     : pid_(pid), in_(in), out_(out), name_(std::move(name)) {}
 
 Child::~Child() {
-  kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  if (!waited_) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
   std::fclose(in_);
   std::fclose(out_);
 }
@@ -83,6 +85,13 @@ absl::StatusOr<std::string> Child::ReadLine() {
   }
   if (result.back() == '\n') result.pop_back();
   return result;
+}
+
+absl::Status Child::Wait() {
+  int status = 0;
+  waited_ = waitpid(pid_, &status, 0) == pid_;
+  if (waited_ && WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(name_, " (pid ", pid_, ") failed; see its messages above"));
 }
 
 double Child::CpuSeconds() const {

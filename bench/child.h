@@ -32,6 +32,11 @@ class Child {
   absl::Status WriteLine(const std::string& line);
   absl::StatusOr<std::string> ReadLine();
 
+  // Waits until the process has ended; to be called once. UNAVAILABLE if it did not end with 0.
+  absl::Status Wait();
+
+  pid_t pid() const { return pid_; }
+
   // Processor time of all its threads so far.
   double CpuSeconds() const;
 
@@ -45,6 +50,7 @@ class Child {
   std::FILE* const in_;
   std::FILE* const out_;
   const std::string name_;
+  bool waited_ = false;
 };
 
 }  // namespace paramd::bench

@@ -1,10 +1,8 @@
-// Many workers of a small model: how many exchanges a second, how fairly, and what they cost while they do nothing.
+// Many workers of a small model: how many exchanges a second, and how fairly.
 #ifndef PARAMD_BENCH_FLEET_H_
 #define PARAMD_BENCH_FLEET_H_
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,28 +13,19 @@
 namespace paramd::bench {
 
 struct FleetRow {
-  int workers = 0;
+  int workers = 0;  // that exchange; as many as the largest number have joined
   std::string transport;
   double exchanges_per_s = 0;    // all workers together; as all below, the median over rounds
   double slowest_over_mean = 0;  // the slowest worker's rate over the mean rate
   double p50_us = 0;
   double p99_us = 0;
-};
-
-// Every worker exchanges as fast as it can for the time of `slice`, in each of the rounds.
-absl::StatusOr<std::vector<FleetRow>> RunFleet(const Programs& programs, const std::vector<int>& workers, size_t bytes,
-                                               int rounds, absl::Duration slice);
-
-struct IdleResult {
-  int workers = 0;
-  size_t model_bytes = 0;
-  double cpu_share = 0;  // of one core
-  uint64_t resident_bytes = 0;
   std::string unavailable;  // why nothing was measured, if so
 };
 
-// A daemon with so many workers that have joined and pulled once, watched for `time`.
-IdleResult RunIdle(const Programs& programs, int workers, size_t bytes, absl::Duration time);
+// In each of the rounds, for each number of workers in turns: they exchange as fast as they can for the time of
+// `slice`.
+absl::StatusOr<std::vector<FleetRow>> RunFleet(const Programs& programs, const std::vector<int>& workers, size_t bytes,
+                                               int rounds, absl::Duration slice);
 
 }  // namespace paramd::bench
 

@@ -4,11 +4,13 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "bench/statistics.h"
+#include "bench/worker_process.h"
 
 namespace paramd::bench {
 namespace {
@@ -16,7 +18,7 @@ namespace {
 constexpr int kLeastRounds = 3;
 // Of a smaller model the process itself outweighs the peak.
 constexpr size_t kLeastPeakBytes = 4'000'000;
-constexpr absl::Duration kPeakSlice = absl::Milliseconds(500);
+constexpr absl::Duration kPeakSlice = absl::Milliseconds(200);
 constexpr int kPeakOperations = 4;
 
 struct Cell {
@@ -103,102 +105,132 @@ absl::StatusOr<double> MeasurePeak(const Cell& cell, const Transport& transport,
   return static_cast<double>(peak) / static_cast<double>(cell.bytes);
 }
 
+std::vector<double> Rates(const std::vector<Round>& rounds) {
+  std::vector<double> rates;
+  for (const Round& round : rounds) rates.push_back(round.gb_per_s);
+  return rates;
+}
+
+// Of each round, the latency that the part `q` of operations stay within.
+std::vector<double> Latencies(const std::vector<Round>& rounds, double q) {
+  std::vector<double> latencies;
+  for (const Round& round : rounds) latencies.push_back(Quantile(round.latencies_us, q));
+  return latencies;
+}
+
 // All measurements of one size: servers and workers stay for all of them.
 class SizeRun {
  public:
-  SizeRun(const MatrixOptions& options, size_t bytes) : options_(options), bytes_(bytes) {}
-
-  absl::Status Start() {
-    const int most = *std::max_element(options_.workers.begin(), options_.workers.end());
-    for (int i = 0; i < most; ++i) {
-      auto worker = WorkerProcess::Start(options_.programs.self, absl::StrCat("worker-", i), bytes_,
-                                         options_.programs.algorithm, options_.programs.tune_malloc);
-      if (!worker.ok()) return worker.status();
-      workers_.push_back(*std::move(worker));
-    }
+  SizeRun(const MatrixOptions& options, size_t bytes) : options_(options), bytes_(bytes) {
+    std::vector<int> counts = options.workers;
+    std::sort(counts.begin(), counts.end());
     for (const Transport& transport : Transports()) {
-      std::string& why = unavailable_[transport.name];
-      why = transport.unavailable;
-      if (!why.empty()) continue;
+      Connected& connected = connected_[transport.key()];
       auto server = StartServer(transport, options_.programs, bytes_);
       absl::Status status = server.status();
-      for (const auto& worker : workers_) {
-        if (status.ok()) status = worker->Connect(transport.name, server->address);
+      if (server.ok()) connected.server = *std::move(server);
+      for (const int count : counts) {
+        const std::string too_large = TooLarge({Operation::kExchange, bytes_, count}, transport);
+        if (status.ok() && !too_large.empty()) status = absl::ResourceExhaustedError(too_large);
+        while (status.ok() && connected.workers < count) {
+          status = Connect(transport, connected.server.address, connected.workers);
+          if (status.ok()) ++connected.workers;
+        }
       }
-      if (status.ok()) {
-        servers_[transport.name] = *std::move(server);
-      } else {
-        why = std::string(status.message());
-      }
+      connected.why_no_more = std::string(status.message());
     }
-    return absl::OkStatus();
   }
 
   std::vector<Row> Measure(const Cell& cell) {
     std::map<std::string, std::vector<Round>> rounds;
-    std::map<std::string, std::string> problems = unavailable_;
+    std::map<std::string, std::string> problems;
     std::vector<const Transport*> running;
     for (const Transport& transport : Transports()) {
-      std::string& problem = problems[transport.name];
-      if (problem.empty()) problem = TooLarge(cell, transport);
+      std::string& problem = problems[transport.key()];
+      const Connected& connected = connected_[transport.key()];
+      problem = cell.workers > connected.workers ? connected.why_no_more : TooLarge(cell, transport);
       if (problem.empty()) running.push_back(&transport);
     }
     std::map<std::string, absl::Duration> spent;
+    std::minstd_rand random;
     // Round 0 warms up and does not count.
     for (int r = 0; r <= options_.rounds; ++r) {
+      // Nobody always comes after the same one.
+      std::shuffle(running.begin(), running.end(), random);
       std::vector<const Transport*> still;
       for (const Transport* transport : running) {
-        const std::string& name = transport->name;
+        const std::string key = transport->key();
         const absl::Time start = absl::Now();
-        auto round = RunRound(cell, name, servers_[name], workers_, r == 0 ? options_.slice / 10 : options_.slice, 1);
+        auto round = RunRound(cell, key, connected_[key].server, WorkersOf(*transport),
+                              r == 0 ? options_.slice / 10 : options_.slice, 1);
         if (!round.ok()) {
-          problems[name] = std::string(round.status().message());
+          problems[key] = std::string(round.status().message());
           continue;
         }
-        spent[name] += absl::Now() - start;
-        if (r > 0) rounds[name].push_back(*std::move(round));
-        if (r < kLeastRounds || spent[name] < options_.budget) still.push_back(transport);
+        spent[key] += absl::Now() - start;
+        if (r > 0) rounds[key].push_back(*std::move(round));
+        if (r < kLeastRounds || spent[key] < options_.budget) still.push_back(transport);
       }
       running = std::move(still);
-      // Nobody always comes after the same one.
-      if (!running.empty()) std::rotate(running.begin(), running.begin() + 1, running.end());
     }
     std::vector<Row> rows;
     for (const Transport& transport : Transports()) {
-      rows.push_back(MakeRow(cell, transport, rounds, problems[transport.name]));
+      rows.push_back(MakeRow(cell, transport, rounds, problems[transport.key()]));
     }
     return rows;
   }
 
  private:
+  struct Connected {
+    RunningServer server;
+    int workers = 0;  // the first ones are connected to it
+    std::string why_no_more;
+  };
+
+  Workers& WorkersOf(const Transport& transport) { return transport.untuned ? untuned_ : workers_; }
+
+  // Worker `i`, which may be the first that is not there yet.
+  absl::Status Connect(const Transport& transport, const PeerAddress& address, size_t i) {
+    Workers& workers = WorkersOf(transport);
+    if (i == workers.size()) {
+      Programs programs = options_.programs;
+      programs.tune_workers &= !transport.untuned;
+      auto worker = WorkerProcess::Start(programs, absl::StrCat("worker-", i), bytes_);
+      if (!worker.ok()) return worker.status();
+      workers.push_back(*std::move(worker));
+    }
+    return workers[i]->Connect(transport.key(), address);
+  }
+
   Row MakeRow(const Cell& cell, const Transport& transport, std::map<std::string, std::vector<Round>>& rounds,
               const std::string& problem) {
     Row row = {.operation = cell.operation,
                .bytes = cell.bytes,
                .workers = cell.workers,
                .transport = transport.name,
+               .wire = transport.wire,
                .baseline = transport.baseline,
                .unavailable = problem};
     if (!problem.empty()) return row;
-    std::vector<double> rates;
-    std::vector<double> ratios;
     std::vector<double> latencies;
     double gigabytes = 0;
     double cpu_s = 0;
-    const std::vector<Round>& own = rounds[transport.name];
-    const std::vector<Round>& theirs = rounds[transport.baseline];
-    for (size_t r = 0; r < own.size(); ++r) {
-      rates.push_back(own[r].gb_per_s);
-      if (r < theirs.size()) ratios.push_back(own[r].gb_per_s / theirs[r].gb_per_s);
-      latencies.insert(latencies.end(), own[r].latencies_us.begin(), own[r].latencies_us.end());
-      gigabytes += own[r].gigabytes;
-      cpu_s += own[r].server_cpu_s;
+    const std::vector<Round>& own = rounds[transport.key()];
+    const std::vector<Round>& theirs = rounds[Transport::Key(transport.baseline, "f32")];
+    for (const Round& round : own) {
+      latencies.insert(latencies.end(), round.latencies_us.begin(), round.latencies_us.end());
+      gigabytes += round.gigabytes;
+      cpu_s += round.server_cpu_s;
     }
-    row.gb_per_s = Median(rates);
+    row.gb_per_s = Median(Rates(own));
     row.p50_us = Quantile(latencies, 0.5);
     row.p99_us = Quantile(latencies, 0.99);
-    if (servers_[transport.name].child != nullptr) row.server_cpu_s_per_gb = cpu_s / gigabytes;
-    if (!ratios.empty()) row.ratio = Median(ratios);
+    if (connected_[transport.key()].server.child != nullptr) row.server_cpu_s_per_gb = cpu_s / gigabytes;
+    if (!theirs.empty()) {
+      row.ratio = MedianRatio(Rates(own), Rates(theirs));
+      row.p50_ratio = MedianRatio(Latencies(own, 0.5), Latencies(theirs, 0.5));
+      row.p99_ratio = MedianRatio(Latencies(own, 0.99), Latencies(theirs, 0.99));
+    }
     if (transport.paramd && cell.bytes >= kLeastPeakBytes) {
       auto peak = MeasurePeak(cell, transport, options_.programs, workers_);
       if (peak.ok()) row.peak_over_model = *peak;
@@ -209,8 +241,8 @@ class SizeRun {
   const MatrixOptions& options_;
   const size_t bytes_;
   Workers workers_;
-  std::map<std::string, RunningServer> servers_;
-  std::map<std::string, std::string> unavailable_;  // of each transport: why, empty if it works
+  Workers untuned_;
+  std::map<std::string, Connected> connected_;  // by the transport's key
 };
 
 std::string FormatBytes(size_t bytes) {
@@ -219,11 +251,10 @@ std::string FormatBytes(size_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Row>> RunMatrix(const MatrixOptions& options) {
+std::vector<Row> RunMatrix(const MatrixOptions& options) {
   std::vector<Row> rows;
   for (const size_t bytes : options.sizes) {
     SizeRun run(options, bytes);
-    if (auto status = run.Start(); !status.ok()) return status;
     for (const Operation operation : kOperations) {
       for (const int workers : options.workers) {
         options.progress(absl::StrCat(Name(operation), ", ", FormatBytes(bytes), ", ", workers, " workers"));

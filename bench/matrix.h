@@ -1,4 +1,4 @@
-// The matrix of measurements: operation × bytes × workers × transport.
+// The matrix of measurements: operation × bytes × workers × transport × wire.
 #ifndef PARAMD_BENCH_MATRIX_H_
 #define PARAMD_BENCH_MATRIX_H_
 
@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "bench/peer.h"
 #include "bench/transport.h"
@@ -22,14 +21,17 @@ struct Row {
   int workers = 0;
   std::string transport;
   std::string wire = "f32";
-  std::optional<double> gb_per_s;  // of payload, of all workers together; an exchange counts both directions
+  std::optional<double> gb_per_s;  // of float32 payload, of all workers together; an exchange counts both directions
   std::optional<double> p50_us;
   std::optional<double> p99_us;
   std::optional<double> server_cpu_s_per_gb;
   std::optional<double> peak_over_model;  // peak resident memory of a fresh daemon over the model's bytes
   std::string baseline;                   // a transport; empty: none
-  std::optional<double> ratio;            // of gb_per_s to the baseline's: the median over pairs of rounds
-  std::string unavailable;                // why nothing was measured, if so
+  // To the baseline's, each the median over pairs of rounds.
+  std::optional<double> ratio;  // of gb_per_s
+  std::optional<double> p50_ratio;
+  std::optional<double> p99_ratio;
+  std::string unavailable;  // why nothing was measured, if so
 };
 
 struct MatrixOptions {
@@ -42,8 +44,8 @@ struct MatrixOptions {
   std::function<void(std::string)> progress;  // told what is being measured
 };
 
-// An error means that the benchmark itself can't work; a transport that fails says so in its row.
-absl::StatusOr<std::vector<Row>> RunMatrix(const MatrixOptions& options);
+// A transport that fails says so in its rows.
+std::vector<Row> RunMatrix(const MatrixOptions& options);
 
 }  // namespace paramd::bench
 

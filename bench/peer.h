@@ -20,6 +20,13 @@ inline std::string Name(Operation operation) {
 inline bool Pulls(Operation operation) { return operation != Operation::kCommit; }
 inline bool Commits(Operation operation) { return operation != Operation::kPull; }
 
+// What a worker connects to. `kind`: memcpy, memcpy-fresh, socket, unary, one of those that MakeWorkerOptions knows, or
+// waiting, a paramd worker that only waits.
+struct PeerAddress {
+  std::string kind;
+  std::string address;  // "-" for none
+};
+
 // The memory of one worker, which all its peers share: of equal length.
 struct Buffers {
   absl::Span<const float> update;  // to commit

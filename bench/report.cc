@@ -3,44 +3,20 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "bench/table.h"
 #include "bench/targets.h"
 #include "proto/version.h"
 
 namespace paramd::bench {
 namespace {
-
-constexpr char kNone[] = "–";
-
-// Three digits.
-std::string Format(double value) {
-  const double magnitude = std::abs(value);
-  const int decimals = magnitude >= 100 ? 0 : magnitude >= 10 ? 1 : magnitude >= 1 ? 2 : 3;
-  return absl::StrFormat("%.*f", decimals, value);
-}
-
-std::string Format(const std::optional<double>& value) { return value.has_value() ? Format(*value) : kNone; }
-
-std::string FormatBytes(size_t bytes) {
-  return bytes < 100'000 ? absl::StrCat(Format(static_cast<double>(bytes) * 1e-3), " kB")
-                         : absl::StrCat(Format(static_cast<double>(bytes) * 1e-6), " MB");
-}
-
-void AppendTable(const std::vector<std::vector<std::string>>& lines, std::string* out) {
-  for (size_t i = 0; i < lines.size(); ++i) {
-    absl::StrAppend(out, "| ", absl::StrJoin(lines[i], " | "), " |\n");
-    if (i == 0) absl::StrAppend(out, "|", absl::StrJoin(std::vector<std::string>(lines[0].size(), "---"), "|"), "|\n");
-  }
-}
 
 std::string Processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -59,123 +35,175 @@ std::string Machine() {
                       system.release);
 }
 
-// Rows of one size beside one another, then of one number of workers.
-std::vector<Row> Sorted(std::vector<Row> rows) {
+// Null in a row that was not measured.
+template <typename Row, typename Number>
+nlohmann::json Measured(const Row& row, Number value) {
+  return row.unavailable.empty() ? nlohmann::json(value) : nlohmann::json();
+}
+
+Table MatrixTable(std::vector<Row> rows) {
+  // Rows of one size beside one another, then of one number of workers.
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return std::pair(a.bytes, a.workers) < std::pair(b.bytes, b.workers);
   });
-  return rows;
+  Table table = {.key = "rows",
+                 .columns = {{"operation", "operation"},
+                             {"bytes", "bytes", true},
+                             {"workers", "workers"},
+                             {"transport", "transport"},
+                             {"wire", "wire"},
+                             {"GB/s", "gb_per_s"},
+                             {"p50 µs", "p50_us"},
+                             {"p99 µs", "p99_us"},
+                             {"server CPU s/GB", "server_cpu_s_per_gb"},
+                             {"peak/model", "peak_over_model"},
+                             {"baseline", "baseline"},
+                             {"ratio", "ratio"}}};
+  for (const Row& row : rows) {
+    table.lines.push_back({{Name(row.operation), row.bytes, row.workers, row.transport, row.wire, Cell(row.gb_per_s),
+                            Cell(row.p50_us), Cell(row.p99_us), Cell(row.server_cpu_s_per_gb),
+                            Cell(row.peak_over_model), Cell(row.baseline), Cell(row.ratio)},
+                           row.unavailable});
+  }
+  return table;
 }
 
-nlohmann::json Json(const std::optional<double>& value) {
-  return value.has_value() ? nlohmann::json(*value) : nlohmann::json();
+Table FleetTable(const std::vector<FleetRow>& rows) {
+  Table table = {.key = "many_workers",
+                 .columns = {{"workers, 4 kB model", "workers"},
+                             {"transport", "transport"},
+                             {"exchanges/s", "exchanges_per_s"},
+                             {"slowest/mean", "slowest_over_mean"},
+                             {"p50 µs", "p50_us"},
+                             {"p99 µs", "p99_us"},
+                             {"p99/p50", "p99_over_p50"}}};
+  for (const FleetRow& row : rows) {
+    table.lines.push_back(
+        {{row.workers, row.transport, Measured(row, row.exchanges_per_s), Measured(row, row.slowest_over_mean),
+          Measured(row, row.p50_us), Measured(row, row.p99_us), Measured(row, row.p99_us / row.p50_us)},
+         row.unavailable});
+  }
+  return table;
 }
 
-nlohmann::json Text(const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); }
+Table IdleTable(const std::vector<IdleRow>& rows) {
+  Table table = {.key = "idle",
+                 .columns = {{"workers", "workers"},
+                             {"that are", "what"},
+                             {"daemon's share of a core", "cpu_share"},
+                             {"its MB beside the model", "resident_mb"}}};
+  for (const IdleRow& row : rows) {
+    table.lines.push_back(
+        {{row.workers, row.what, Measured(row, row.cpu_share), Measured(row, row.resident_mb)}, row.unavailable});
+  }
+  return table;
+}
+
+Table OverlapTable(const std::vector<OverlapRow>& rows) {
+  Table table = {.key = "overlap",
+                 .columns = {{"bytes", "bytes", true},
+                             {"training ms/window", "window_ms"},
+                             {"transport", "transport"},
+                             {"windows/s alone", "alone_per_s"},
+                             {"waiting", "waiting_per_s"},
+                             {"overlapped", "overlapped_per_s"},
+                             {"exchange ms", "exchange_ms"},
+                             {"hidden", "hidden"},
+                             {"at best", "hidden_at_best"}}};
+  for (const OverlapRow& row : rows) {
+    table.lines.push_back({{row.bytes, absl::ToDoubleMilliseconds(row.window), row.transport, Measured(row, row.alone),
+                            Measured(row, row.waiting), Measured(row, row.overlapped), Measured(row, row.exchange_ms),
+                            Measured(row, row.hidden), Measured(row, row.hidden_at_best)},
+                           row.unavailable});
+  }
+  return table;
+}
+
+Table MnistTable(const std::vector<MnistRow>& rows) {
+  Table table = {.key = "mnist",
+                 .columns = {{"MNIST, workers", "workers"},
+                             {"window", "window"},
+                             {"transport", "transport"},
+                             {"share of time in exchanges", "exchanging"},
+                             {"samples/s", "samples_per_s"},
+                             {"over workers that never exchange", "over_alone"}}};
+  for (const MnistRow& row : rows) {
+    table.lines.push_back({{row.workers, row.window, row.transport, Measured(row, row.exchanging),
+                            Measured(row, row.samples_per_s), Measured(row, row.over_alone)},
+                           row.unavailable});
+  }
+  return table;
+}
+
+Table LinkTable(const std::vector<LinkRow>& rows) {
+  Table table = {.key = "link",
+                 .columns = {{"bytes, link of 1 Gbit/s", "bytes", true},
+                             {"wire", "wire"},
+                             {"exchanges/s", "exchanges_per_s"},
+                             {"MB/s on the link, both directions", "mb_per_s"},
+                             {"over f32", "over_f32"}}};
+  for (const LinkRow& row : rows) {
+    table.lines.push_back({{row.bytes, row.wire, Measured(row, row.exchanges_per_s), Measured(row, row.megabytes_per_s),
+                            Measured(row, row.over_f32)},
+                           row.unavailable});
+  }
+  return table;
+}
+
+Table TrainingTable(const std::vector<TrainingRow>& rows) {
+  Table table = {.key = "training",
+                 .columns = {{"training step, optimizer", "optimizer"},
+                             {"µs", "us_per_step"},
+                             {"baseline", "baseline"},
+                             {"its µs", "baseline_us_per_step"},
+                             {"ratio", "ratio"}}};
+  for (const TrainingRow& row : rows) {
+    table.lines.push_back(
+        {{row.optimizer, Cell(row.us_per_step), Cell(row.baseline), Cell(row.baseline_us_per_step), Cell(row.ratio)},
+         row.unavailable});
+  }
+  return table;
+}
+
+Table TargetTable(const std::vector<Target>& targets) {
+  Table table = {
+      .key = "targets",
+      .columns = {{"target", "target"}, {"required", "required"}, {"measured", "measured"}, {"reached", "reached"}}};
+  for (const Target& target : targets) {
+    const bool measured = target.measured.has_value();
+    table.lines.push_back({{target.what, target.required, Cell(target.measured),
+                            measured ? nlohmann::json(target.met) : nlohmann::json()},
+                           target.unavailable});
+  }
+  return table;
+}
+
+std::vector<Table> AllTables(const Results& results) {
+  return {TargetTable(CheckTargets(results)),
+          MatrixTable(results.rows),
+          FleetTable(results.fleet),
+          IdleTable(results.idle),
+          OverlapTable(results.overlap),
+          MnistTable(results.mnist),
+          LinkTable(results.link),
+          TrainingTable(results.training)};
+}
 
 }  // namespace
 
 std::string FormatMarkdown(const Results& results) {
   std::string out = absl::StrCat("paramd ", kVersion, " on ", Machine(), "; ", results.settings, ".\n");
-  if (!results.rows.empty()) {
-    std::vector<std::vector<std::string>> lines = {{"operation", "bytes", "workers", "transport", "wire", "GB/s",
-                                                    "p50 µs", "p99 µs", "server CPU s/GB", "peak/model", "baseline",
-                                                    "ratio"}};
-    for (const Row& row : Sorted(results.rows)) {
-      const std::string rate =
-          row.unavailable.empty() ? Format(row.gb_per_s) : absl::StrCat("not measured: ", row.unavailable);
-      lines.push_back({Name(row.operation), FormatBytes(row.bytes), absl::StrCat(row.workers), row.transport, row.wire,
-                       rate, Format(row.p50_us), Format(row.p99_us), Format(row.server_cpu_s_per_gb),
-                       Format(row.peak_over_model), row.baseline.empty() ? kNone : row.baseline, Format(row.ratio)});
-    }
-    absl::StrAppend(&out, "\n");
-    AppendTable(lines, &out);
+  for (const Table& table : AllTables(results)) {
+    if (!table.lines.empty()) absl::StrAppend(&out, "\n", FormatMarkdown(table));
   }
-  if (!results.fleet.empty()) {
-    std::vector<std::vector<std::string>> lines = {
-        {"workers, 4 kB model", "transport", "exchanges/s", "slowest/mean", "p50 µs", "p99 µs", "p99/p50"}};
-    for (const FleetRow& row : results.fleet) {
-      lines.push_back({absl::StrCat(row.workers), row.transport, Format(row.exchanges_per_s),
-                       Format(row.slowest_over_mean), Format(row.p50_us), Format(row.p99_us),
-                       Format(row.p99_us / row.p50_us)});
-    }
-    absl::StrAppend(&out, "\n");
-    AppendTable(lines, &out);
-  }
-  if (results.idle.has_value()) {
-    absl::StrAppend(&out, "\nA daemon with ", results.idle->workers, " joined, idle workers: ");
-    if (results.idle->unavailable.empty()) {
-      absl::StrAppend(&out, Format(100 * results.idle->cpu_share), " % of a core, ",
-                      Format(static_cast<double>(results.idle->resident_bytes) * 1e-6), " MB resident.\n");
-    } else {
-      absl::StrAppend(&out, "not measured: ", results.idle->unavailable, "\n");
-    }
-  }
-  std::vector<std::vector<std::string>> lines = {{"target", "required", "measured", "met"}};
-  for (const Target& target : CheckTargets(results.rows, results.fleet, results.idle)) {
-    lines.push_back({target.what, target.required,
-                     target.measured.has_value() ? Format(*target.measured) : "not measured",
-                     !target.measured.has_value() ? kNone
-                     : target.met                 ? "yes"
-                                                  : "no"});
-  }
-  absl::StrAppend(&out, "\n");
-  AppendTable(lines, &out);
   return out;
 }
 
 absl::Status WriteJson(const Results& results, const std::string& path) {
-  nlohmann::json rows = nlohmann::json::array();
-  for (const Row& row : Sorted(results.rows)) {
-    rows.push_back({{"operation", Name(row.operation)},
-                    {"bytes", row.bytes},
-                    {"workers", row.workers},
-                    {"transport", row.transport},
-                    {"wire", row.wire},
-                    {"gb_per_s", Json(row.gb_per_s)},
-                    {"p50_us", Json(row.p50_us)},
-                    {"p99_us", Json(row.p99_us)},
-                    {"server_cpu_s_per_gb", Json(row.server_cpu_s_per_gb)},
-                    {"peak_over_model", Json(row.peak_over_model)},
-                    {"baseline", Text(row.baseline)},
-                    {"ratio", Json(row.ratio)},
-                    {"not_measured", Text(row.unavailable)}});
-  }
-  nlohmann::json fleet = nlohmann::json::array();
-  for (const FleetRow& row : results.fleet) {
-    fleet.push_back({{"workers", row.workers},
-                     {"transport", row.transport},
-                     {"exchanges_per_s", row.exchanges_per_s},
-                     {"slowest_over_mean", row.slowest_over_mean},
-                     {"p50_us", row.p50_us},
-                     {"p99_us", row.p99_us}});
-  }
-  nlohmann::json idle;
-  if (results.idle.has_value()) {
-    const bool measured = results.idle->unavailable.empty();
-    idle = {{"workers", results.idle->workers},
-            {"model_bytes", results.idle->model_bytes},
-            {"cpu_share", measured ? nlohmann::json(results.idle->cpu_share) : nlohmann::json()},
-            {"resident_bytes", measured ? nlohmann::json(results.idle->resident_bytes) : nlohmann::json()},
-            {"not_measured", Text(results.idle->unavailable)}};
-  }
-  nlohmann::json targets = nlohmann::json::array();
-  for (const Target& target : CheckTargets(results.rows, results.fleet, results.idle)) {
-    targets.push_back({{"target", target.what},
-                       {"required", target.required},
-                       {"measured", Json(target.measured)},
-                       {"met", target.measured.has_value() ? nlohmann::json(target.met) : nlohmann::json()}});
-  }
+  nlohmann::json all = {{"version", kVersion}, {"machine", Machine()}, {"settings", results.settings}};
+  for (const Table& table : AllTables(results)) all[table.key] = ToJson(table);
   std::ofstream file(path);
-  file << nlohmann::json({{"version", kVersion},
-                          {"machine", Machine()},
-                          {"settings", results.settings},
-                          {"rows", rows},
-                          {"many_workers", fleet},
-                          {"idle", idle},
-                          {"targets", targets}})
-              .dump(2)
-       << "\n";
+  file << all.dump(2) << "\n";
   file.close();
   if (!file) return absl::UnavailableError(absl::StrCat("can't write ", path, "; does its folder exist?"));
   return absl::OkStatus();

@@ -2,22 +2,12 @@
 #ifndef PARAMD_BENCH_REPORT_H_
 #define PARAMD_BENCH_REPORT_H_
 
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "bench/fleet.h"
-#include "bench/matrix.h"
+#include "bench/results.h"
 
 namespace paramd::bench {
-
-struct Results {
-  std::string settings;  // of the run, one line
-  std::vector<Row> rows;
-  std::vector<FleetRow> fleet;
-  std::optional<IdleResult> idle;
-};
 
 std::string FormatMarkdown(const Results& results);
 

@@ -19,6 +19,13 @@ inline double Quantile(std::vector<double> values, double q) {
 
 inline double Median(const std::vector<double>& values) { return Quantile(values, 0.5); }
 
+// Of the quotients of those of equal index, as far as there are both.
+inline double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) ratios.push_back(a[i] / b[i]);
+  return Median(ratios);
+}
+
 }  // namespace paramd::bench
 
 #endif  // PARAMD_BENCH_STATISTICS_H_

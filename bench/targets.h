@@ -6,20 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "bench/fleet.h"
-#include "bench/matrix.h"
+#include "bench/results.h"
 
 namespace paramd::bench {
 
 struct Target {
   std::string what;
   std::string required;
-  std::optional<double> measured;  // absent: not measured in this run
+  std::optional<double> measured;
   bool met = false;
+  std::string unavailable;  // why it was not measured, if so
 };
 
-std::vector<Target> CheckTargets(const std::vector<Row>& rows, const std::vector<FleetRow>& fleet,
-                                 const std::optional<IdleResult>& idle);
+// Of those modes that the results are of.
+std::vector<Target> CheckTargets(const Results& results);
 
 }  // namespace paramd::bench
 

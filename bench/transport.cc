@@ -11,21 +11,32 @@ namespace paramd::bench {
 
 const std::vector<Transport>& Transports() {
   static const auto* const transports = new std::vector<Transport>{
-      {.name = "grpc-tcp", .peer_kind = "paramd", .paramd = true, .baseline = "raw-tcp", .copies = 2},
-      {.name = "grpc-unix", .peer_kind = "paramd", .paramd = true, .baseline = "raw-unix", .copies = 2},
-      {.name = "shm", .paramd = true, .baseline = "memcpy", .unavailable = "this build has no shared-memory transport"},
+      {.name = "grpc-tcp", .peer_kind = "grpc", .paramd = true, .baseline = "raw-tcp", .copies = 2},
+      {.name = "grpc-tcp", .wire = "f16", .peer_kind = "grpc-f16", .paramd = true, .baseline = "raw-tcp", .copies = 2},
+      {.name = "grpc-tcp",
+       .wire = "bf16",
+       .peer_kind = "grpc-bf16",
+       .paramd = true,
+       .baseline = "raw-tcp",
+       .copies = 2},
+      {.name = "grpc-unix", .peer_kind = "grpc", .paramd = true, .baseline = "raw-unix", .copies = 2},
+      {.name = "shm", .peer_kind = "shm", .paramd = true, .baseline = "memcpy", .copies = 2},
+      {.name = "shm-inplace", .peer_kind = "shm-inplace", .paramd = true, .baseline = "memcpy", .copies = 2},
       {.name = "raw-tcp", .peer_kind = "socket", .baseline = "memcpy"},
       {.name = "raw-unix", .peer_kind = "socket", .baseline = "memcpy"},
-      {.name = "unary-grpc", .peer_kind = "unary", .baseline = "raw-tcp", .copies = 8},
+      {.name = "unary-grpc", .peer_kind = "unary", .baseline = "raw-tcp", .untuned = true, .copies = 8},
       {.name = "memcpy", .peer_kind = "memcpy", .copies = 1},
       {.name = "memcpy-fresh", .peer_kind = "memcpy-fresh", .baseline = "memcpy", .copies = 1},
   };
   return *transports;
 }
 
-const Transport& FindTransport(const std::string& name) {
-  return *std::find_if(Transports().begin(), Transports().end(), [&](const auto& t) { return t.name == name; });
+const Transport& FindTransport(const std::string& name, const std::string& wire) {
+  return *std::find_if(Transports().begin(), Transports().end(),
+                       [&](const auto& t) { return t.name == name && t.wire == wire; });
 }
+
+int FloatBytes(const std::string& wire) { return wire == "f32" ? 4 : 2; }
 
 absl::StatusOr<RunningServer> StartServer(const Transport& transport, const Programs& programs, size_t bytes) {
   RunningServer server;
@@ -36,11 +47,13 @@ absl::StatusOr<RunningServer> StartServer(const Transport& transport, const Prog
   const std::string path = absl::StrCat("unix:", programs.scratch, "/", sockets++);
   std::vector<std::string> command;
   if (transport.paramd) {
-    command = {programs.paramd, "--log_level=warning", absl::StrCat("--listen=", unix_socket ? path : "127.0.0.1:0")};
+    command = programs.enter_server;
+    command.insert(command.end(), {programs.paramd, "--log_level=warning",
+                                   absl::StrCat("--listen=", unix_socket ? path : programs.listen)});
     command.insert(command.end(), programs.paramd_flags.begin(), programs.paramd_flags.end());
   } else {
     command = {programs.self, absl::StrCat("--role=", transport.peer_kind), absl::StrCat("--role_bytes=", bytes),
-               absl::StrCat("--role_listen=", unix_socket ? path : "tcp")};
+               absl::StrCat("--role_address=", unix_socket ? path : "tcp")};
   }
   auto child = Child::Start(command);
   if (!child.ok()) return child.status();

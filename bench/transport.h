@@ -10,22 +10,29 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/child.h"
-#include "bench/worker_process.h"
+#include "bench/peer.h"
 
 namespace paramd::bench {
 
 struct Transport {
-  std::string name;         // as in the table
-  std::string peer_kind;    // of PeerAddress
-  bool paramd = false;      // else a baseline
-  std::string baseline;     // name of the transport it is compared with; empty: none
-  std::string unavailable;  // not empty: why it can't be measured
-  int copies = 0;           // of the model that worker and server make of one exchange, at worst
+  std::string name;          // as in the table
+  std::string wire = "f32";  // how a float travels
+  std::string peer_kind;     // of PeerAddress
+  bool paramd = false;       // else a baseline
+  std::string baseline;      // name of the transport it is compared with, over which floats are f32; empty: none
+  bool untuned = false;      // its workers' processes are as the system sets them up
+  int copies = 0;            // of the model that worker and server make of one exchange, at worst
+
+  std::string key() const { return Key(name, wire); }  // no other one has it
+  static std::string Key(const std::string& name, const std::string& wire) { return name + "/" + wire; }
 };
 
 // In the table's order.
 const std::vector<Transport>& Transports();
-const Transport& FindTransport(const std::string& name);
+const Transport& FindTransport(const std::string& name, const std::string& wire = "f32");
+
+// What one float takes on the wire.
+int FloatBytes(const std::string& wire);
 
 // What the benchmark starts, and with what settings.
 struct Programs {
@@ -34,7 +41,11 @@ struct Programs {
   std::string scratch;  // a folder of this run's own, for sockets
   std::string algorithm;
   std::vector<std::string> paramd_flags;
-  bool tune_malloc = false;  // of workers
+  bool tune_workers = false;           // by TuneProcess
+  std::string listen = "127.0.0.1:0";  // of a daemon, unless a transport says otherwise
+  // What the commands of daemons and of workers begin with, to run somewhere else; empty: here.
+  std::vector<std::string> enter_server;
+  std::vector<std::string> enter_worker;
 };
 
 // The server's side of a transport, listening.

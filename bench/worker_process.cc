@@ -1,7 +1,5 @@
 #include "bench/worker_process.h"
 
-#include <malloc.h>
-
 #include <chrono>
 #include <iostream>
 #include <map>
@@ -24,21 +22,14 @@ int64_t Now() {
       .count();
 }
 
-// As the daemon does it for itself.
-void TuneMalloc() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-  mallopt(M_ARENA_MAX, 2);
-}
-
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerAddress& address, const std::string& algorithm,
                                                const std::string& worker, Buffers buffers) {
   if (address.kind == "memcpy") return MakeMemcpyPeer(buffers, /*fresh_pages=*/false);
   if (address.kind == "memcpy-fresh") return MakeMemcpyPeer(buffers, /*fresh_pages=*/true);
   if (address.kind == "socket") return ConnectSocketPeer(address.address, buffers);
   if (address.kind == "unary") return ConnectUnaryPeer(address.address, buffers);
-  if (address.kind == "paramd") return ConnectParamdPeer(address.address, algorithm, worker, buffers);
-  return absl::InvalidArgumentError(absl::StrCat("no peer of kind ", address.kind));
+  if (address.kind == "waiting") return ConnectWaitingPeer(address.address, worker, buffers);
+  return ConnectParamdPeer(address.kind, address.address, algorithm, worker, buffers);
 }
 
 absl::StatusOr<Ran> RunRound(Peer* peer, Operation operation, int64_t slice_ns, size_t min_operations) {
@@ -65,8 +56,7 @@ std::string Format(const absl::StatusOr<Ran>& ran) {
 
 }  // namespace
 
-absl::Status ServeWorker(size_t bytes, const std::string& algorithm, bool tune_malloc) {
-  if (tune_malloc) TuneMalloc();
+absl::Status ServeWorker(size_t bytes, const std::string& algorithm) {
   const std::vector<float> update(bytes / sizeof(float), 0.001f);
   std::vector<float> center(update.size());
   const Buffers buffers = {.update = update, .center = absl::MakeSpan(center)};
@@ -102,11 +92,13 @@ absl::Status ServeWorker(size_t bytes, const std::string& algorithm, bool tune_m
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const std::string& program, const std::string& name,
-                                                                    size_t bytes, const std::string& algorithm,
-                                                                    bool tune_malloc) {
-  auto child = Child::Start({program, "--role=worker", absl::StrCat("--role_bytes=", bytes),
-                             absl::StrCat("--algorithm=", algorithm), absl::StrCat("--tune_malloc=", tune_malloc)});
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Programs& programs, const std::string& name,
+                                                                    size_t bytes) {
+  std::vector<std::string> command = programs.enter_worker;
+  command.insert(command.end(), {programs.self, "--role=worker", absl::StrCat("--role_bytes=", bytes),
+                                 absl::StrCat("--algorithm=", programs.algorithm),
+                                 absl::StrCat("--tune_workers=", programs.tune_workers)});
+  auto child = Child::Start(command);
   if (!child.ok()) return child.status();
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(*std::move(child), name));
 }

@@ -14,14 +14,9 @@
 #include "absl/time/time.h"
 #include "bench/child.h"
 #include "bench/peer.h"
+#include "bench/transport.h"
 
 namespace paramd::bench {
-
-// What a peer is connected with. `kind`: memcpy, memcpy-fresh, socket, unary or paramd.
-struct PeerAddress {
-  std::string kind;
-  std::string address;  // "-" for none
-};
 
 // What a worker did in one round.
 struct Ran {
@@ -33,10 +28,9 @@ struct Ran {
 // Thread-compatible.
 class WorkerProcess {
  public:
-  // `program`: this benchmark. The worker's buffers hold `bytes`.
-  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const std::string& program, const std::string& name,
-                                                              size_t bytes, const std::string& algorithm,
-                                                              bool tune_malloc);
+  // The worker's buffers hold `bytes`.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const Programs& programs, const std::string& name,
+                                                              size_t bytes);
 
   // Connects a peer, to be known as `key`.
   absl::Status Connect(const std::string& key, const PeerAddress& address);
@@ -57,7 +51,7 @@ class WorkerProcess {
 };
 
 // The worker's side: serves until its input ends.
-absl::Status ServeWorker(size_t bytes, const std::string& algorithm, bool tune_malloc);
+absl::Status ServeWorker(size_t bytes, const std::string& algorithm);
 
 }  // namespace paramd::bench
 

@@ -30,7 +30,11 @@ class Exchanger {
   virtual absl::StatusOr<Exchanged> Commit(absl::Span<const float> update, absl::Duration timeout) = 0;
 
   // Both in one round trip. `update` and `center` must not overlap. On an error `center` holds nothing useful.
-  //   INVALID_ARGUMENT     the commit has a wrong length or non-finite values; nothing was changed
+  //   INVALID_ARGUMENT     the commit has a wrong length, non-finite values, or values too large for the wire's
+  //   encoding;
+  //                        nothing was changed
+  //   FAILED_PRECONDITION  the center has values too large for the wire's encoding; a commit was applied
+  //   UNIMPLEMENTED        the server does not know the wire's encoding
   //   DEADLINE_EXCEEDED    no answer in time; the commit may or may not have been applied, but never will be twice
   //   ABORTED              a newer incarnation of this worker has joined: stop
   //   NOT_FOUND            the model is gone
@@ -38,6 +42,13 @@ class Exchanger {
   //   CANCELLED            Cancel was called
   virtual absl::StatusOr<Exchanged> Exchange(absl::Span<const float> update, absl::Span<float> center,
                                              absl::Duration timeout) = 0;
+
+  // Two vectors of the center's length that belong to the exchanger, for its whole life, at addresses that stay; empty
+  // if it has none. Given as `update` and as `center`, exactly these may spare a copy each. Between calls they are the
+  // caller's to use, but a call that is given others may overwrite them; and after a call that failed, the center
+  // buffer may change until the next one.
+  virtual absl::Span<float> commit_buffer() { return {}; }
+  virtual absl::Span<float> center_buffer() { return {}; }
 
   // Makes a call that is under way, and all later ones, return CANCELLED. Thread-safe.
   virtual void Cancel() = 0;

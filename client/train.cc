@@ -55,6 +55,8 @@ class TrainLoop::Impl {
   absl::Status CheckOptions();
   absl::Status FindWindow();
   absl::Status Begin();
+  // A vector of the center's length: `buffer`, if the exchanger has offered one.
+  absl::Span<float> MakeVector(absl::Span<float> buffer = {});
   absl::Status TrainEpochs();
   absl::Status Step(const Batch& batch);
 
@@ -91,10 +93,11 @@ class TrainLoop::Impl {
   int64_t window_ = 0;
   SteadyClock::time_point start_;
   absl::Span<float> parameters_;
-  std::vector<float> pulled_;      // W₁, then the commit, while that is made and sent; empty if commits_parameters_
-  std::vector<float> center_;      // θ arrives here, as it can't overwrite a W that is being sent or that Absorb wants
-  std::vector<float> sent_;        // W at the commit that is under way; empty without overlap
-  int64_t batches_per_epoch_ = 0;  // 0: unknown
+  absl::Span<float> pulled_;  // W₁, then the commit, while that is made and sent; empty if commits_parameters_
+  absl::Span<float> center_;  // θ arrives here, as it can't overwrite a W that is being sent or that Absorb wants
+  absl::Span<float> sent_;    // W at the commit that is under way; empty without overlap
+  std::vector<std::unique_ptr<float[]>> own_;  // those of the three that are not the exchanger's
+  int64_t batches_per_epoch_ = 0;              // 0: unknown
   int64_t epoch_steps_ = 0;
   int64_t window_steps_ = 0;          // λ so far
   double window_loss_ = 0;            // summed
@@ -209,12 +212,30 @@ absl::Status TrainLoop::Impl::Begin() {
     model_->set_learning_rate(found->second);
   }
   if (!exchanges()) return absl::OkStatus();
+  const bool in_commit_buffer = parameters_.data() == exchanger_->commit_buffer().data();
+  if ((in_commit_buffer && (!commits_parameters_ || options_.overlap)) ||
+      parameters_.data() == exchanger_->center_buffer().data()) {
+    return absl::InvalidArgumentError(
+        "the model keeps its parameters in a buffer of the exchanger's, which would be overwritten: they can be in the "
+        "commit buffer, if the algorithm commits parameters and exchanges do not overlap with training");
+  }
   absl::StatusOr<Exchanged> first = exchanger_->Pull(parameters_, options_.exchange_timeout);
   if (!first.ok()) return first.status();
-  center_.resize(parameters_.size());
-  if (options_.overlap) sent_.resize(parameters_.size());
-  if (!commits_parameters_) pulled_.assign(parameters_.begin(), parameters_.end());
+  center_ = MakeVector(exchanger_->center_buffer());
+  if (!commits_parameters_) {
+    pulled_ = MakeVector(exchanger_->commit_buffer());
+    if (options_.overlap) sent_ = MakeVector();
+    std::copy(parameters_.begin(), parameters_.end(), pulled_.begin());
+  } else if (options_.overlap) {
+    sent_ = MakeVector(exchanger_->commit_buffer());
+  }
   return absl::OkStatus();
+}
+
+absl::Span<float> TrainLoop::Impl::MakeVector(absl::Span<float> buffer) {
+  if (buffer.size() == parameters_.size()) return buffer;
+  own_.push_back(std::make_unique<float[]>(parameters_.size()));
+  return {own_.back().get(), parameters_.size()};
 }
 
 absl::Status TrainLoop::Impl::TrainEpochs() {
@@ -301,8 +322,7 @@ absl::Status TrainLoop::Impl::Exchange(int64_t minibatches) {
     if (absl::Status status = MakeCommit(minibatches); !status.ok()) return status;
     commit = pulled_;
   }
-  absl::StatusOr<Exchanged> exchanged =
-      exchanger_->Exchange(commit, absl::MakeSpan(center_), options_.exchange_timeout);
+  absl::StatusOr<Exchanged> exchanged = exchanger_->Exchange(commit, center_, options_.exchange_timeout);
   if (!exchanged.ok()) return exchanged.status();
   Count(*exchanged);
   if (absl::Status status = Absorb(parameters_); !status.ok()) return status;
@@ -319,9 +339,8 @@ absl::Status TrainLoop::Impl::StartExchange(int64_t minibatches) {
     commit = pulled_;
   }
   under_way_ = std::async(std::launch::async, [this, commit] {
-    return CallUserCode(
-        [&] { return exchanger_->Exchange(commit, absl::MakeSpan(center_), options_.exchange_timeout); },
-        "Exchanger::Exchange");
+    return CallUserCode([&] { return exchanger_->Exchange(commit, center_, options_.exchange_timeout); },
+                        "Exchanger::Exchange");
   });
   return absl::OkStatus();
 }
@@ -339,11 +358,12 @@ absl::Status TrainLoop::Impl::FinishExchange() {
 
 // W += Absorb(θ, sent) − sent, in an order that needs no further vector and is exact if W has not moved since.
 absl::Status TrainLoop::Impl::Adopt() {
-  // Not through the span, which checks every index.
+  // Not through the spans, which check every index.
   float* const parameters = parameters_.data();
-  for (size_t i = 0; i < sent_.size(); ++i) parameters[i] -= sent_[i];
-  if (absl::Status status = Absorb(absl::MakeSpan(sent_)); !status.ok()) return status;
-  for (size_t i = 0; i < sent_.size(); ++i) parameters[i] += sent_[i];
+  float* const sent = sent_.data();
+  for (size_t i = 0; i < sent_.size(); ++i) parameters[i] -= sent[i];
+  if (absl::Status status = Absorb(sent_); !status.ok()) return status;
+  for (size_t i = 0; i < sent_.size(); ++i) parameters[i] += sent[i];
   if (!commits_parameters_) std::swap(pulled_, sent_);
   return absl::OkStatus();
 }
@@ -382,8 +402,7 @@ absl::Status TrainLoop::Impl::AfterStep() {
 }
 
 absl::Status TrainLoop::Impl::MakeCommit(int64_t minibatches) {
-  return CallAlgorithm("MakeCommit",
-                       [&] { algorithm_->MakeCommit(minibatches, parameters_, pulled_, absl::MakeSpan(pulled_)); });
+  return CallAlgorithm("MakeCommit", [&] { algorithm_->MakeCommit(minibatches, parameters_, pulled_, pulled_); });
 }
 
 absl::Status TrainLoop::Impl::Absorb(absl::Span<float> parameters) {

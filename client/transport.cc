@@ -1,13 +1,14 @@
 #include "client/transport.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/shared_memory.h"
+#include "proto/encoding.h"
 
 namespace paramd {
 namespace {
@@ -143,61 +144,22 @@ namespace {
 enum Operation : intptr_t { kStart = 1, kWrite, kRead, kFinish };
 void* Tag(Operation operation) { return reinterpret_cast<void*>(operation); }
 
-absl::Status CopyChunk(const DecodedExchange& message, absl::Span<float> center, size_t* received) {
+absl::Status CopyChunk(const DecodedExchange& message, v1::Encoding encoding, absl::Span<float> center,
+                       size_t* received) {
   size_t bytes = 0;
   for (const std::string_view piece : message.data) bytes += piece.size();
-  if (message.offset != *received || bytes % sizeof(float) != 0 || bytes / sizeof(float) > center.size() - *received) {
+  const size_t width = FloatBytes(encoding);
+  if (message.offset != *received || bytes % width != 0 || bytes / width > center.size() - *received) {
     return absl::InternalError(absl::StrCat("the server sent a chunk of ", bytes, " bytes at float ", message.offset,
                                             " of a center of ", center.size(), " floats, where float ", *received,
                                             " was due"));
   }
-  char* to = reinterpret_cast<char*>(center.data() + *received);
-  for (const std::string_view piece : message.data) {
-    std::memcpy(to, piece.data(), piece.size());
-    to += piece.size();
-  }
-  *received += bytes / sizeof(float);
+  Widen(encoding, message.data, center.data() + *received);
+  *received += bytes / width;
   return absl::OkStatus();
 }
 
 }  // namespace
-
-// Buffers for the chunks on their way out. They are copies, so that a connection that is stuck can't hold on to the
-// caller's memory; reused, they stay in the cache. Thread-safe.
-class ExchangeStream::ChunkPool : public std::enable_shared_from_this<ChunkPool> {
- public:
-  grpc::Slice Copy(absl::Span<const float> floats) {
-    auto lent = std::make_unique<Lent>();
-    lent->pool = shared_from_this();
-    {
-      MutexLock lock(&mutex_);
-      if (!free_.empty()) {
-        lent->buffer = std::move(free_.back());
-        free_.pop_back();
-      }
-    }
-    lent->buffer.assign(floats.begin(), floats.end());
-    float* const data = lent->buffer.data();
-    return grpc::Slice(data, floats.size() * sizeof(float), &ChunkPool::GiveBack, lent.release());
-  }
-
- private:
-  static constexpr size_t kMaxFree = 4;
-
-  struct Lent {
-    std::shared_ptr<ChunkPool> pool;
-    std::vector<float> buffer;
-  };
-
-  static void GiveBack(void* arg) {
-    const std::unique_ptr<Lent> lent(static_cast<Lent*>(arg));
-    MutexLock lock(&lent->pool->mutex_);
-    if (lent->pool->free_.size() < kMaxFree) lent->pool->free_.push_back(std::move(lent->buffer));
-  }
-
-  Mutex mutex_;
-  std::vector<std::vector<float>> free_ ABSL_GUARDED_BY(mutex_);
-};
 
 // What gRPC writes to while operations are under way.
 struct ExchangeStream::Call {
@@ -219,7 +181,7 @@ struct ExchangeStream::Call {
 };
 
 ExchangeStream::ExchangeStream(std::shared_ptr<Connection> connection, Cancellation* cancellation)
-    : connection_(std::move(connection)), cancellation_(cancellation), chunks_(std::make_shared<ChunkPool>()) {}
+    : connection_(std::move(connection)), cancellation_(cancellation), chunks_(ChunkPool::Create()) {}
 
 ExchangeStream::~ExchangeStream() { Close().IgnoreError(); }
 
@@ -274,7 +236,10 @@ absl::Status ExchangeStream::Close() {
 }
 
 absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
-                                                    absl::Span<float> center, Retry* retry) {
+                                                    absl::Span<float> center, const SharedMemory* shared,
+                                                    Retry* retry) {
+  const v1::Encoding encoding = header.encoding();
+  const bool through_segment = header.segment() != 0;
   bool header_sent = false;
   size_t sent = 0;
   v1::ReplyHeader reply;
@@ -282,13 +247,20 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
   size_t received = 0;
 
   const auto send_next = [&] {
+    if (through_segment && !commit.empty()) {
+      Write(shared->Put(header, commit));
+      header_sent = true;
+      sent = commit.size();
+      return;
+    }
     // The header of all but a small commit goes alone: the server reads on when it has room.
-    const bool header_alone = !header_sent && commit.size() * sizeof(float) > kMaxHeaderChunkBytes;
+    const bool header_alone = !header_sent && commit.size() * FloatBytes(encoding) > kMaxHeaderChunkBytes;
     if (commit.empty() || header_alone) {
       Write(EncodeExchange(&header, 0, nullptr));
     } else {
       const size_t n = std::min(kChunkFloats, commit.size() - sent);
-      const grpc::Slice slice = chunks_->Copy(commit.subspan(sent, n));
+      // A copy: a connection that is stuck must not hold on to the caller's memory.
+      const grpc::Slice slice = chunks_->Encode(encoding, commit.subspan(sent, n));
       Write(EncodeExchange(header_sent ? nullptr : &header, sent, &slice));
       sent += n;
     }
@@ -306,7 +278,8 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
                                                 center.size(), " were expected"));
       }
     }
-    return message.has_chunk ? CopyChunk(message, center, &received) : absl::OkStatus();
+    if (!message.has_chunk) return absl::OkStatus();
+    return through_segment ? shared->Take(message, center, &received) : CopyChunk(message, encoding, center, &received);
   };
   const auto run = [&]() -> absl::Status {
     if (auto status = Start(retry->attempt_deadline()); !status.ok()) return status;
@@ -353,15 +326,37 @@ ExchangeClient::ExchangeClient(std::shared_ptr<Connection> connection, absl::Dur
 
 absl::StatusOr<v1::ReplyHeader> ExchangeClient::Exchange(v1::ExchangeHeader header, absl::Span<const float> commit,
                                                          absl::Span<float> center, absl::Duration timeout) {
+  auto reply = Attempts(std::move(header), commit, center, timeout);
+  if (!reply.ok() && shared_ != nullptr) shared_->TakeBack();
+  return reply;
+}
+
+absl::StatusOr<v1::ReplyHeader> ExchangeClient::Attempts(v1::ExchangeHeader header, absl::Span<const float> commit,
+                                                         absl::Span<float> center, absl::Duration timeout) {
   Retry retry(absl::Now() + timeout, rpc_timeout_, cancellation_);
   header.set_commit_floats(commit.size());
+  const v1::Encoding encoding = header.encoding();
   while (true) {
     if (cancellation_->cancelled()) return Cancelled();
     // The server's "still waiting", which says for whom, is to come before the client gives up or calls it silent.
     const absl::Duration left = retry.deadline() - absl::Now();
     const absl::Duration wait = std::min(left - std::min(left / 2, kAnswerMargin), rpc_timeout_ / 2);
     header.set_wait_ms(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Milliseconds(wait))));
-    auto reply = stream_.Run(header, commit, center, &retry);
+    // The initial center has no sequence, by which a commit in shared memory is known to be whole.
+    if (shared_ != nullptr && !header.initialize()) {
+      if (auto status = shared_->Begin(&header, &retry); !status.ok()) return status;
+      header.set_encoding(header.segment() != 0 ? v1::FLOAT32 : encoding);
+    }
+    if (const int64_t i = FirstOverflow(header.encoding(), commit.data(), commit.size()); i >= 0) {
+      const auto index = static_cast<size_t>(i);
+      return absl::InvalidArgumentError(
+          absl::StrCat("the commit was not sent: ", DescribeOverflow(header.encoding(), index, commit[index])));
+    }
+    auto reply = stream_.Run(header, commit, center, shared_, &retry);
+    // Nor is it the same server, maybe.
+    if (shared_ != nullptr && (!reply.ok() || reply->code() == static_cast<int>(absl::StatusCode::kUnavailable))) {
+      shared_->Distrust();
+    }
     absl::Status error;
     if (!reply.ok()) {
       error = connection_->Explain(reply.status());

@@ -18,12 +18,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "proto/chunk_pool.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/status.h"
 #include "proto/tensor_codec.h"
 #include "sync/mutex.h"
 
 namespace paramd {
+
+class SharedMemory;
 
 // Whether to try again: the server is away, going or full, rather than saying no.
 bool IsTransient(const absl::Status& status);
@@ -123,16 +126,16 @@ class ExchangeStream {
   ExchangeStream& operator=(const ExchangeStream&) = delete;
 
   // One attempt of one exchange: sends the header and `commit` (empty: none), receives the reply and the pulled floats
-  // into `center`. An error is the transport's, and the stream begins anew with the next attempt; the server's own
-  // answer is in the reply. Returns soon after `retry`'s deadlines, and then nothing refers to the spans any more.
+  // into `center`. Both travel in the header's encoding, or through `shared` if the header names a segment. An error is
+  // the transport's, and the stream begins anew with the next attempt; the server's own answer is in the reply. Returns
+  // soon after `retry`'s deadlines, and then nothing refers to the spans any more.
   absl::StatusOr<v1::ReplyHeader> Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
-                                      absl::Span<float> center, Retry* retry);
+                                      absl::Span<float> center, const SharedMemory* shared, Retry* retry);
 
   // Tells the server that an answer arrived; nothing comes back.
   void Acknowledge(const v1::ExchangeHeader& header);
 
  private:
-  class ChunkPool;
   struct Call;
 
   absl::Status Start(absl::Time deadline);
@@ -159,16 +162,24 @@ class ExchangeClient {
   ExchangeClient(std::shared_ptr<Connection> connection, absl::Duration rpc_timeout, Cancellation* cancellation,
                  std::function<void(absl::string_view)> on_event);
 
-  // `header` with everything but wait_ms and commit_floats. Errors: the server's; CANCELLED; DEADLINE_EXCEEDED;
-  // UNAVAILABLE.
+  // What exchanges go through from now on where that is possible. It must outlive them.
+  void set_shared_memory(SharedMemory* shared) { shared_ = shared; }
+
+  // `header` with everything but wait_ms, commit_floats and segment; its encoding is that of floats that do not go
+  // through a segment. Errors: the server's; INVALID_ARGUMENT for a commit that the encoding can't hold; CANCELLED;
+  // DEADLINE_EXCEEDED; UNAVAILABLE.
   absl::StatusOr<v1::ReplyHeader> Exchange(v1::ExchangeHeader header, absl::Span<const float> commit,
                                            absl::Span<float> center, absl::Duration timeout);
 
  private:
+  absl::StatusOr<v1::ReplyHeader> Attempts(v1::ExchangeHeader header, absl::Span<const float> commit,
+                                           absl::Span<float> center, absl::Duration timeout);
+
   const std::shared_ptr<Connection> connection_;
   const absl::Duration rpc_timeout_;
   Cancellation* const cancellation_;
   const std::function<void(absl::string_view)> on_event_;
+  SharedMemory* shared_ = nullptr;
   ExchangeStream stream_;
 };
 

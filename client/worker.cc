@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/shared_memory.h"
 #include "client/transport.h"
+#include "proto/encoding.h"
 
 namespace paramd {
 namespace {
@@ -16,6 +19,18 @@ constexpr size_t kMaxQueuedRecords = 100'000;
 // Of one report: far below the longest message.
 constexpr size_t kMaxReportRecords = 5'000;
 constexpr absl::Duration kReportInterval = absl::Seconds(1);
+
+v1::Encoding EncodingOf(Wire wire) {
+  switch (wire) {
+    case Wire::kFloat32:
+      return v1::FLOAT32;
+    case Wire::kFloat16:
+      return v1::FLOAT16;
+    case Wire::kBfloat16:
+      return v1::BFLOAT16;
+  }
+  return v1::FLOAT32;
+}
 
 }  // namespace
 
@@ -34,9 +49,13 @@ class Worker::Impl {
   void Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
   absl::Status Leave(absl::string_view error, absl::Duration timeout);
   void Cancel();
+  Transport transport() const { return shared_->in_use() ? Transport::kShm : Transport::kGrpc; }
+  absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
+  absl::Span<float> center_buffer() const { return shared_->center_buffer(); }
 
   const v1::ModelInfo& model() const { return joined_.model(); }
   uint64_t incarnation() const { return joined_.incarnation(); }
+  Wire wire() const { return transport() == Transport::kShm ? Wire::kFloat32 : options_.wire; }
 
  private:
   // Holds the one exchange that may be under way.
@@ -54,6 +73,7 @@ class Worker::Impl {
   void Tell(const std::string& event) const {
     if (options_.on_event != nullptr) options_.on_event(event);
   }
+  absl::Status JoinSharedMemory(absl::Time deadline);
   void Beat();
   absl::Status SendReports(Retry* retry);
 
@@ -69,6 +89,7 @@ class Worker::Impl {
   std::thread beat_;
 
   // Of the one exchange that is under way.
+  std::optional<SharedMemory> shared_;  // once joined
   ExchangeClient exchanges_;
   uint64_t sequence_ = 0;
   int64_t base_version_ = -1;
@@ -137,8 +158,32 @@ absl::Status Worker::Impl::Join() {
     return status;
   }
   lease_ = absl::Seconds(joined_.lease_s());
+  if (auto status = JoinSharedMemory(retry.deadline()); !status.ok()) {
+    auto leave = Identified<v1::LeaveRequest>();
+    leave.set_error(std::string(status.message()));
+    v1::LeaveReply left;
+    connection_->Call(&v1::ParameterServer::Stub::Leave, leave, &left, &retry).IgnoreError();
+    return status;
+  }
   beat_ = std::thread([this] { Beat(); });
   return absl::OkStatus();
+}
+
+absl::Status Worker::Impl::JoinSharedMemory(absl::Time deadline) {
+  const auto find_socket = [this](Retry* retry) -> absl::StatusOr<std::string> {
+    v1::HeartbeatReply reply;
+    const absl::Status status =
+        connection_->Call(&v1::ParameterServer::Stub::Heartbeat, Identified<v1::HeartbeatRequest>(), &reply, retry);
+    if (!status.ok()) return status;
+    return reply.shared_memory_socket();
+  };
+  shared_.emplace(SharedMemory::Options{.floats = joined_.model().parameters(),
+                                        .required = options_.transport == Transport::kShm,
+                                        .find_socket = find_socket,
+                                        .on_event = options_.on_event});
+  exchanges_.set_shared_memory(&*shared_);
+  return options_.transport == Transport::kGrpc ? absl::OkStatus()
+                                                : shared_->Join(joined_.shared_memory_socket(), deadline);
 }
 
 void Worker::Impl::Beat() {
@@ -229,12 +274,16 @@ absl::StatusOr<Exchanged> Worker::Impl::Exchange(absl::Span<const float> update,
   const Turn turn(this, timeout);
   if (!turn.status().ok()) return turn.status();
   auto header = Identified<v1::ExchangeHeader>();
+  header.set_encoding(EncodingOf(options_.wire));
   if (!update.empty()) {
     header.set_sequence(++sequence_);
     header.set_base_version(base_version_);
   }
   header.set_pull(pull);
   auto reply = exchanges_.Exchange(std::move(header), update, center, deadline - absl::Now());
+  if (absl::IsUnimplemented(reply.status())) {
+    return absl::UnimplementedError(absl::StrCat(reply.status().message(), " Upgrade the daemon, or use --wire=f32"));
+  }
   if (!reply.ok()) return reply.status();
   if (pull) base_version_ = reply->version();
   return Exchanged{.version = reply->version(), .staleness = reply->staleness()};
@@ -257,6 +306,11 @@ Worker::~Worker() = default;
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
   if (options.model.empty()) return absl::InvalidArgumentError("WorkerOptions::model is empty; name the model to join");
   if (options.worker.empty()) return absl::InvalidArgumentError("WorkerOptions::worker is empty; give it a name");
+  if (options.transport == Transport::kShm && options.wire != Wire::kFloat32) {
+    return absl::InvalidArgumentError(absl::StrCat("shared memory carries float32 only, but the wire is to be ",
+                                                   EncodingName(EncodingOf(options.wire)),
+                                                   "; use --wire=f32, or --transport=grpc"));
+  }
   if (options.rpc_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("WorkerOptions::rpc_timeout must be positive");
   }
@@ -269,6 +323,10 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
 
 const v1::ModelInfo& Worker::model() const { return impl_->model(); }
 uint64_t Worker::incarnation() const { return impl_->incarnation(); }
+Transport Worker::transport() const { return impl_->transport(); }
+Wire Worker::wire() const { return impl_->wire(); }
+absl::Span<float> Worker::commit_buffer() { return impl_->commit_buffer(); }
+absl::Span<float> Worker::center_buffer() { return impl_->center_buffer(); }
 
 absl::Status Worker::Initialize(absl::Span<const float> center, absl::Duration timeout) {
   return impl_->Initialize(center, timeout);

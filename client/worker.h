@@ -38,7 +38,8 @@ enum class Transport {
   kShm,  // shared memory; Join fails where that can't be had
 };
 
-// How a float travels over kGrpc: docs/tuning.md gives the errors. Through shared memory it is always a float32.
+// How a float of a commit or of a pulled center travels over kGrpc; the server always adds float32. docs/tuning.md
+// gives the errors. Through shared memory, and to make the first center, it is always a float32.
 enum class Wire { kFloat32, kFloat16, kBfloat16 };
 
 struct WorkerOptions {
@@ -65,11 +66,12 @@ struct WorkerOptions {
 class Worker : public Exchanger {
  public:
   // Errors:
-  //   INVALID_ARGUMENT   an option is empty or malformed, or the server refuses the spec
+  //   INVALID_ARGUMENT   an option is malformed or contradicts another one, or the server refuses the spec
   //   NOT_FOUND          no such model, and no spec to create it
   //   ALREADY_EXISTS     the model exists with another spec
   //   ABORTED            a newer incarnation of this worker has joined
   //   DEADLINE_EXCEEDED  the server did not come up within join_timeout
+  //   UNAVAILABLE, RESOURCE_EXHAUSTED, PERMISSION_DENIED  there is no shared memory, and the transport is kShm
   static absl::StatusOr<std::unique_ptr<Worker>> Join(WorkerOptions options);
 
   // Leaves if nobody did; never blocks longer than a second.
@@ -82,6 +84,12 @@ class Worker : public Exchanger {
   const v1::ModelInfo& model() const;
   uint64_t incarnation() const;
 
+  // What exchanges go over at the moment: kGrpc or kShm. It changes from kShm to kGrpc if a restarted server gives no
+  // shared memory. Thread-safe.
+  Transport transport() const;
+  // And as what: WorkerOptions::wire over kGrpc, kFloat32 over kShm. Thread-safe.
+  Wire wire() const;
+
   // Makes `center` the model's center, unless it has one: ALREADY_EXISTS then if it differs, OK if it is the same or if
   // the center has already moved on from it.
   absl::Status Initialize(absl::Span<const float> center, absl::Duration timeout);
@@ -91,6 +99,8 @@ class Worker : public Exchanger {
   absl::StatusOr<Exchanged> Exchange(absl::Span<const float> update, absl::Span<float> center,
                                      absl::Duration timeout) override;
   void Cancel() override;
+  absl::Span<float> commit_buffer() override;
+  absl::Span<float> center_buffer() override;
 
   // Adds to this worker's history on the server. Records queue here and travel with the heartbeats, at the latest with
   // Leave; the oldest are dropped if the server is away for long.

@@ -22,13 +22,22 @@ constexpr int kChunkField = 2;
 // Chunk.
 constexpr int kOffsetField = 1;
 constexpr int kDataField = 2;
+constexpr int kSharedBeginField = 3;
+constexpr int kSharedFloatsField = 4;
 
 constexpr uint32_t LengthDelimited(int field) {
   return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 }
-constexpr uint32_t kOffsetTag = WireFormatLite::MakeTag(kOffsetField, WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t Varint(int field) { return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_VARINT); }
 
 size_t VarintSize(uint64_t value) { return CodedOutputStream::VarintSize64(value); }
+
+void WriteHeader(const google::protobuf::MessageLite* header, CodedOutputStream* out) {
+  if (header == nullptr) return;
+  out->WriteTag(LengthDelimited(kHeaderField));
+  out->WriteVarint64(header->ByteSizeLong());
+  header->SerializeToCodedStream(out);
+}
 
 absl::Status Malformed() {
   return absl::InvalidArgumentError(
@@ -41,13 +50,17 @@ struct Range {
   size_t size = 0;
 };
 
-bool ParseChunk(CodedInputStream* in, uint64_t* offset, Range* data) {
+bool ParseChunk(CodedInputStream* in, DecodedExchange* decoded, Range* data) {
   uint32_t length;
   if (!in->ReadVarint32(&length)) return false;
   const auto outer = in->PushLimit(static_cast<int>(length));
   while (const uint32_t tag = in->ReadTag()) {
-    if (tag == kOffsetTag) {
-      if (!in->ReadVarint64(offset)) return false;
+    if (tag == Varint(kOffsetField)) {
+      if (!in->ReadVarint64(&decoded->offset)) return false;
+    } else if (tag == Varint(kSharedBeginField)) {
+      if (!in->ReadVarint64(&decoded->shared_begin)) return false;
+    } else if (tag == Varint(kSharedFloatsField)) {
+      if (!in->ReadVarint64(&decoded->shared_floats)) return false;
     } else if (tag == LengthDelimited(kDataField)) {
       uint32_t size;
       if (!in->ReadVarint32(&size)) return false;
@@ -84,16 +97,12 @@ grpc::ByteBuffer EncodeExchange(const google::protobuf::MessageLite* header, uin
   {
     StringOutputStream stream(&prefix);
     CodedOutputStream out(&stream);
-    if (header != nullptr) {
-      out.WriteTag(LengthDelimited(kHeaderField));
-      out.WriteVarint64(header->ByteSizeLong());
-      header->SerializeToCodedStream(&out);
-    }
+    WriteHeader(header, &out);
     if (data != nullptr) {
       const uint64_t chunk_size = 1 + VarintSize(offset) + 1 + VarintSize(data->size()) + data->size();
       out.WriteTag(LengthDelimited(kChunkField));
       out.WriteVarint64(chunk_size);
-      out.WriteTag(kOffsetTag);
+      out.WriteTag(Varint(kOffsetField));
       out.WriteVarint64(offset);
       out.WriteTag(LengthDelimited(kDataField));
       out.WriteVarint64(data->size());
@@ -101,6 +110,26 @@ grpc::ByteBuffer EncodeExchange(const google::protobuf::MessageLite* header, uin
   }
   const grpc::Slice slices[] = {grpc::Slice(prefix), data != nullptr ? *data : grpc::Slice()};
   return grpc::ByteBuffer(slices, data != nullptr ? 2 : 1);
+}
+
+grpc::ByteBuffer EncodeSharedExchange(const google::protobuf::MessageLite* header, uint64_t offset, uint64_t begin,
+                                      uint64_t floats) {
+  std::string message;
+  {
+    StringOutputStream stream(&message);
+    CodedOutputStream out(&stream);
+    WriteHeader(header, &out);
+    out.WriteTag(LengthDelimited(kChunkField));
+    out.WriteVarint64(1 + VarintSize(offset) + 1 + VarintSize(begin) + 1 + VarintSize(floats));
+    out.WriteTag(Varint(kOffsetField));
+    out.WriteVarint64(offset);
+    out.WriteTag(Varint(kSharedBeginField));
+    out.WriteVarint64(begin);
+    out.WriteTag(Varint(kSharedFloatsField));
+    out.WriteVarint64(floats);
+  }
+  const grpc::Slice slice(message);
+  return grpc::ByteBuffer(&slice, 1);
 }
 
 absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* header, DecodedExchange* decoded) {
@@ -119,7 +148,7 @@ absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageL
         }
         decoded->has_header = true;
       } else if (tag == LengthDelimited(kChunkField)) {
-        if (decoded->has_chunk || !ParseChunk(&in, &decoded->offset, &data)) return Malformed();
+        if (decoded->has_chunk || !ParseChunk(&in, decoded, &data)) return Malformed();
         decoded->has_chunk = true;
       } else if (!WireFormatLite::SkipField(&in, tag)) {
         return Malformed();

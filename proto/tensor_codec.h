@@ -31,6 +31,10 @@ inline constexpr int kMaxMessageBytes = 8 << 20;
 // memory must stay as it is until the slice is destroyed.
 grpc::ByteBuffer EncodeExchange(const google::protobuf::MessageLite* header, uint64_t offset, const grpc::Slice* data);
 
+// One message with a chunk that is in shared memory, and a header if not null.
+grpc::ByteBuffer EncodeSharedExchange(const google::protobuf::MessageLite* header, uint64_t offset, uint64_t begin,
+                                      uint64_t floats);
+
 // A message as it arrived.
 struct DecodedExchange {
   bool has_header = false;
@@ -38,6 +42,9 @@ struct DecodedExchange {
   uint64_t offset = 0;
   std::vector<std::string_view> data;  // the chunk's bytes, in order
   std::shared_ptr<const void> owner;   // of those bytes
+  // Of a chunk in shared memory; 0 floats: it is none.
+  uint64_t shared_begin = 0;
+  uint64_t shared_floats = 0;
 };
 
 // Parses `buffer`; the header goes to `header`. INVALID_ARGUMENT for bytes that are no such message.

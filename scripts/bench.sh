@@ -2,11 +2,12 @@
 # Measures paramd against the limits of the machine: docs/performance.md says what the columns mean. Installs and builds
 # what is missing.
 #
-#   scripts/bench.sh [--quick] [--json=FILE] [--update_docs] [...]
+#   scripts/bench.sh [--quick] [--mode=MODE,...] [--json=FILE] [--update_docs] [...]
 #
 #   --quick         fewer sizes, workers and rounds: under two minutes rather than twenty
+#   --mode=MODE     only this: matrix, many_workers, idle, overlap, mnist, link, training, kernels or encoding
 #   --json=FILE     the results for programs
-#   --update_docs   writes the tables into docs/performance.md; not with --quick
+#   --update_docs   writes the tables into docs/performance.md; only with all modes, and not with --quick
 #
 # All other flags go to the benchmark: `bazel run //bench:exchange_bench -- --help` lists them.
 set -euo pipefail
@@ -20,23 +21,45 @@ readonly page=$repo/docs/performance.md
 quick=
 update_docs=
 json=
+# Of each program, those that are wanted.
+exchange_modes=matrix,many_workers,idle,overlap,mnist,link,training
+kernels=(kernels encoding)
+# PyTorch is not fetched unless somebody asks for it.
+training=
+if [[ -x $repo/.cache/torch/bin/python ]]; then training=1; fi
+all_modes=1
 arguments=()
 for argument in "$@"; do
   case $argument in
     --quick) quick=1 && arguments+=(--quick) ;;
     --update_docs) update_docs=1 ;;
     --json=*) json=$(realpath --canonicalize-missing "${argument#--json=}") ;;
+    --mode=*)
+      all_modes=
+      kernels=()
+      exchange_modes=
+      training=
+      IFS=, read -ra modes <<<"${argument#--mode=}"
+      for mode in "${modes[@]}"; do
+        case $mode in
+          kernels | encoding) kernels+=("$mode") ;;
+          *) exchange_modes+=${exchange_modes:+,}$mode ;;
+        esac
+        [[ $mode != training ]] || training=1
+      done
+      ;;
     *) arguments+=("$argument") ;;
   esac
 done
-if [[ $quick && $update_docs ]]; then
-  echo "bench: a quick run is too rough for docs/performance.md; leave out --quick or --update_docs" >&2
+if [[ $update_docs && ($quick || ! $all_modes) ]]; then
+  echo "bench: docs/performance.md takes a full run; leave out --quick and --mode, or --update_docs" >&2
   exit 2
 fi
 
 "$repo/scripts/setup.sh" --packages
 build=(build --show_result=0 "--ui_event_filters=-info,-stdout" --noshow_loading_progress)
-targets=(//server:paramd //bench:exchange_bench //bench:kernels_bench)
+targets=(//server:paramd //examples/mnist:mnist_worker //bench:exchange_bench //bench:kernels_bench
+  //bench:encoding_bench)
 if ! [[ -x $repo/bazel-bin/bench/exchange_bench ]]; then
   echo "bench: building; the first time takes minutes" >&2
 fi
@@ -64,26 +87,38 @@ bench_pid=
 trap 'if [[ $bench_pid ]]; then kill -TERM "$bench_pid" 2>/dev/null || true; wait "$bench_pid" || true; fi; exit 130' INT
 trap 'if [[ $bench_pid ]]; then kill -TERM "$bench_pid" 2>/dev/null || true; wait "$bench_pid" || true; fi; exit 143' TERM
 
-run "$binaries/exchange_bench" "--json=$scratch/exchange.json" ${arguments[@]+"${arguments[@]}"} >"$scratch/exchange"
-cat "$scratch/exchange"
-echo
-kernels=(--benchmark_min_time="$([[ $quick ]] && echo 0.05 || echo 0.5)" --benchmark_color=false
-  --benchmark_out_format=json "--benchmark_out=$scratch/kernels.json")
-# Its notes on the machine go to stderr.
-if ! run "$binaries/kernels_bench" "${kernels[@]}" >"$scratch/kernels" 2>"$scratch/notes"; then
-  cat "$scratch/notes" >&2
-  exit 1
+if [[ $training ]]; then
+  run "$repo/scripts/training_bench.sh" ${quick:+--quick} "--json=$scratch/training" >/dev/null
 fi
-cat "$scratch/kernels"
+if [[ $exchange_modes ]]; then
+  run "$binaries/exchange_bench" "--mode=$exchange_modes" "--data=$repo/data/mnist" "--training=$scratch/training" \
+    "--json=$scratch/exchange.json" ${arguments[@]+"${arguments[@]}"} >"$scratch/exchange"
+  cat "$scratch/exchange"
+fi
+for kernel in ${kernels[@]+"${kernels[@]}"}; do
+  echo
+  options=(--benchmark_min_time="$([[ $quick ]] && echo 0.05 || echo 0.5)" --benchmark_color=false
+    --benchmark_out_format=json "--benchmark_out=$scratch/$kernel.json")
+  # Its notes on the machine go to stderr.
+  if ! run "$binaries/${kernel}_bench" "${options[@]}" >"$scratch/$kernel" 2>"$scratch/notes"; then
+    cat "$scratch/notes" >&2
+    exit 1
+  fi
+  cat "$scratch/$kernel"
+done
 
 if [[ $json ]]; then
-  python3 - "$scratch/exchange.json" "$scratch/kernels.json" "$json" <<'PY'
+  python3 - "$scratch" "$json" <<'PY'
 import json
+import os
 import sys
 
-exchange, kernels, out = sys.argv[1:]
-results = json.load(open(exchange))
-results["kernels"] = json.load(open(kernels))["benchmarks"]
+scratch, out = sys.argv[1:]
+exchange = f"{scratch}/exchange.json"
+results = json.load(open(exchange)) if os.path.exists(exchange) else {}
+for name in ("kernels", "encoding"):
+    if os.path.exists(f"{scratch}/{name}.json"):
+        results[name] = json.load(open(f"{scratch}/{name}.json"))["benchmarks"]
 with open(out, "w") as file:
     json.dump(results, file, indent=2)
     file.write("\n")
@@ -91,12 +126,14 @@ PY
 fi
 
 if [[ $update_docs ]]; then
-  python3 - "$page" "$scratch/exchange" "$scratch/kernels" <<'PY'
+  python3 - "$page" "$scratch/exchange" "$scratch/kernels" "$scratch/encoding" <<'PY'
 import re
 import sys
 
-page, exchange, kernels = sys.argv[1:]
-tables = open(exchange).read() + "\n```text\n" + open(kernels).read() + "```\n"
+page, exchange, *kernels = sys.argv[1:]
+tables = open(exchange).read()
+for kernel in kernels:
+    tables += "\n```text\n" + open(kernel).read() + "```\n"
 begin, end = "<!-- table:begin -->", "<!-- table:end -->"
 text = open(page).read()
 text, replaced = re.subn(f"{begin}.*{end}", lambda _: f"{begin}\n{tables}{end}", text, flags=re.S)

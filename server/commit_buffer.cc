@@ -12,8 +12,6 @@
 namespace paramd {
 namespace {
 
-constexpr size_t kBlockBytes = kBlockFloats * sizeof(float);
-
 // Whether one of `n` floats, at any alignment, is NaN or infinite: its exponent is all ones. No exit from the loop, so
 // that the compiler vectorises it.
 PARAMD_KERNEL bool AnyNonFinite(const char* floats, size_t n) {
@@ -76,10 +74,11 @@ absl::Status CommitBuffer::CheckPlace(uint64_t offset, size_t floats) const {
 }
 
 void CommitBuffer::AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner) {
+  const size_t block_bytes = kBlockFloats * float_bytes_;
   while (!bytes.empty()) {
-    const size_t in_block = bytes_ % kBlockBytes;
+    const size_t in_block = bytes_ % block_bytes;
     if (in_block == 0) first_pieces_.push_back(pieces_.size());
-    const std::string_view piece = bytes.substr(0, kBlockBytes - in_block);
+    const std::string_view piece = bytes.substr(0, block_bytes - in_block);
     pieces_.push_back({piece, owner});
     bytes_ += piece.size();
     bytes.remove_prefix(piece.size());
@@ -90,20 +89,31 @@ absl::Status CommitBuffer::Append(uint64_t offset, const std::vector<std::string
                                   std::shared_ptr<const void> owner) {
   size_t total = 0;
   for (const std::string_view piece : bytes) total += piece.size();
-  const size_t count = total / sizeof(float);
+  const size_t count = total / float_bytes_;
   if (auto status = CheckPlace(offset, count); !status.ok()) return status;
-  if (total % sizeof(float) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a chunk has ", total, " bytes, which is not a whole number of float32 values"));
+  if (total % float_bytes_ != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a chunk has ", total, " bytes, which is not a whole number of ",
+                                                   EncodingName(encoding_), " values"));
   }
+  const size_t first_piece = pieces_.size();
   for (const std::string_view piece : bytes) AddPiece(piece, owner);
   if (first_non_finite_ < 0) {
-    if (const int64_t bad = FirstNonFiniteOf(bytes); bad >= 0) {
-      first_non_finite_ = static_cast<int64_t>(received_) + bad;
-    }
+    const int64_t bad = encoding_ == v1::FLOAT32 ? FirstNonFiniteOf(bytes) : FirstNonFiniteFrom(first_piece, count);
+    if (bad >= 0) first_non_finite_ = static_cast<int64_t>(received_) + bad;
   }
   received_ += count;
   return absl::OkStatus();
+}
+
+int64_t CommitBuffer::FirstNonFiniteFrom(size_t piece, size_t count) {
+  Reader reader(this, /*release=*/false);
+  reader.piece_ = piece;
+  for (size_t done = 0; done < count;) {
+    const size_t n = std::min(count - done, kPieceFloats);
+    if (const int64_t bad = FirstNonFinite(reader.Read(n)); bad >= 0) return static_cast<int64_t>(done) + bad;
+    done += n;
+  }
+  return -1;
 }
 
 absl::Status CommitBuffer::AppendUnstable(uint64_t offset, absl::Span<const float> floats,
@@ -146,11 +156,22 @@ CommitBuffer::Reader::Reader(CommitBuffer* buffer, bool release, size_t block)
       piece_(block < buffer->first_pieces_.size() ? buffer->first_pieces_[block] : buffer->pieces_.size()) {}
 
 absl::Span<const float> CommitBuffer::Reader::Read(size_t count) {
-  const size_t bytes = count * sizeof(float);
+  const size_t bytes = count * buffer_->float_bytes_;
   SkipEmpty();
   const std::string_view piece = buffer_->pieces_[piece_].bytes;
   const char* at = piece.data() + offset_;
-  if (!buffer_->unstable_ && piece.size() - offset_ >= bytes && reinterpret_cast<uintptr_t>(at) % alignof(float) == 0) {
+  const bool together = piece.size() - offset_ >= bytes;
+  if (buffer_->encoding_ != v1::FLOAT32) {
+    if (together) {
+      offset_ += bytes;
+    } else {
+      CopyTo(narrow_, bytes);
+      at = narrow_;
+    }
+    Widen(buffer_->encoding_, at, count, scratch_);
+    return {scratch_, count};
+  }
+  if (!buffer_->unstable_ && together && reinterpret_cast<uintptr_t>(at) % alignof(float) == 0) {
     offset_ += bytes;
     return {reinterpret_cast<const float*>(at), count};
   }

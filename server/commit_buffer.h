@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "proto/encoding.h"
 
 namespace paramd {
 
@@ -18,21 +19,23 @@ namespace paramd {
 // first-level cache.
 inline constexpr size_t kPieceFloats = 2048;
 
-// Bytes of one commit, in pieces of any length and alignment. Thread-compatible; Readers of different blocks may read
+// Bytes of one commit, in pieces of any length and alignment, in the encoding they came in: a Reader makes float32 of
+// them as they are read. Thread-compatible; Readers of different blocks may read
 // at the same time.
 //
 // A commit is unstable if its bytes are in memory that the peer can still write to. Then Readers copy each float to
 // private memory, once, before anybody looks at it, and what they gave counts only if StillWhole() afterwards.
 class CommitBuffer {
  public:
-  // `floats`: the length of the center, and so of the commit.
-  explicit CommitBuffer(size_t floats) : floats_(floats) {}
+  // `floats`: the length of the center, and so of the commit. `encoding`: one that FloatBytes knows.
+  explicit CommitBuffer(size_t floats, v1::Encoding encoding = v1::FLOAT32)
+      : floats_(floats), encoding_(encoding), float_bytes_(FloatBytes(encoding)) {}
 
   // Adds the floats of one message, which must follow those before: a whole number of them, split anywhere. `owner`
   // keeps the bytes alive. Errors: INVALID_ARGUMENT; the buffer then is of no more use.
   absl::Status Append(uint64_t offset, const std::vector<std::string_view>& bytes, std::shared_ptr<const void> owner);
 
-  // As Append, of floats that the peer may change while they are read, which makes the commit unstable. They are not
+  // As Append, of float32 that the peer may change while they are read, which makes the commit unstable. They are not
   // looked at yet.
   absl::Status AppendUnstable(uint64_t offset, absl::Span<const float> floats, std::shared_ptr<const void> owner);
 
@@ -73,6 +76,7 @@ class CommitBuffer {
     absl::Span<const float> Read(size_t count);
 
    private:
+    friend class CommitBuffer;
     void CopyTo(char* to, size_t bytes);
     void SkipEmpty();
 
@@ -81,6 +85,7 @@ class CommitBuffer {
     size_t piece_ = 0;   // in buffer_->pieces_
     size_t offset_ = 0;  // bytes of it already read
     alignas(64) float scratch_[kPieceFloats];
+    char narrow_[kPieceFloats * sizeof(uint16_t)];  // in an encoding of fewer bytes, where pieces split them
   };
 
  private:
@@ -91,9 +96,13 @@ class CommitBuffer {
   };
 
   absl::Status CheckPlace(uint64_t offset, size_t floats) const;
+  // As FirstNonFinite, of `count` floats from the beginning of a piece on, counted from there.
+  int64_t FirstNonFiniteFrom(size_t piece, size_t count);
   void AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner);
 
   size_t floats_;
+  v1::Encoding encoding_;
+  size_t float_bytes_;
   size_t received_ = 0;
   int64_t first_non_finite_ = -1;
   bool unstable_ = false;

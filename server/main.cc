@@ -1,6 +1,5 @@
 // paramd, the daemon.
 #include <grpc/support/log.h>
-#include <malloc.h>
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -26,6 +25,7 @@
 #include "algorithms/registry.h"
 #include "flags/command_line.h"
 #include "google/protobuf/stubs/logging.h"
+#include "process/tuning.h"
 #include "proto/version.h"
 #include "server/reflection.h"
 #include "server/server.h"
@@ -34,12 +34,16 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:5000",
           "where to listen: HOST:PORT (port 0: the system chooses) or unix:PATH");
 ABSL_FLAG(std::string, port_file, "", "write the port (or unix:PATH) to this file once the daemon listens");
 ABSL_FLAG(bool, insecure, false, "allow to listen beyond loopback without TLS");
-ABSL_FLAG(int, threads, 2, "threads that serve");
+ABSL_FLAG(int, threads, 2, "threads that serve: one talks to the workers while the others apply large commits");
 ABSL_FLAG(int, apply_threads, 0, "threads that apply one commit to a large model; 0: one a core, at most 4");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "how long a worker may be silent before nobody waits for it");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(10), "how long exchanges on the wire may take to end at shutdown");
 ABSL_FLAG(uint64_t, max_in_flight_bytes, 0,
           "cap on commits being received and centers on the wire; 0: twice the largest model, at least 64 MiB");
+ABSL_FLAG(
+    uint64_t, max_shared_bytes, paramd::DefaultMaxSharedBytes(),
+    "cap on memory shared with workers on this host, of which each takes twice its model; 0: none; the default is a "
+    "quarter of the machine's memory");
 ABSL_FLAG(uint64_t, max_model_bytes, uint64_t{64} << 30, "larger models are refused");
 ABSL_FLAG(uint64_t, max_models, 1024, "models that may exist at once");
 ABSL_FLAG(uint64_t, max_workers, 10'000, "workers of one model, live or remembered");
@@ -83,6 +87,7 @@ ServerOptions Options() {
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.max_in_flight_bytes = absl::GetFlag(FLAGS_max_in_flight_bytes);
+  options.max_shared_bytes = absl::GetFlag(FLAGS_max_shared_bytes);
   options.max_model_bytes = absl::GetFlag(FLAGS_max_model_bytes);
   options.max_models = absl::GetFlag(FLAGS_max_models);
   options.max_workers = absl::GetFlag(FLAGS_max_workers);
@@ -138,14 +143,6 @@ absl::Status WritePortFile(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
-// Page faults of fresh memory cost more than copies: what gRPC receives into is reused, not given back.
-void TuneMalloc() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-  // What one thread frees, all can use.
-  mallopt(M_ARENA_MAX, 1);
-}
-
 // A worker takes two connections, and the usual soft limit is 1024 files.
 void RaiseFileLimit() {
   rlimit files{};
@@ -178,8 +175,9 @@ int Run() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  EnableReflection();
-  auto server = Server::Start(Options());
+  ServerOptions options = Options();
+  options.reflect = MakeReflection();
+  auto server = Server::Start(options);
   if (!server.ok()) return Fail(server.status(), kRuntime);
   const std::string& address = (*server)->address();
   std::string config;
@@ -235,7 +233,7 @@ int Main(int argc, char** argv) {
     std::cout << "the configuration is good\n";
     return kClean;
   }
-  TuneMalloc();
+  TuneProcess();
   RaiseFileLimit();
   return Run();
 }

@@ -1,12 +1,13 @@
-// The standard gRPC reflection service, for tools like grpcurl.
+// What the standard gRPC reflection service tells tools like grpcurl.
 #ifndef PARAMD_SERVER_REFLECTION_H_
 #define PARAMD_SERVER_REFLECTION_H_
 
+#include "server/server.h"
+
 namespace paramd {
 
-// Adds reflection to servers started later. Needs full protobuf with its process-wide registry of descriptors, so it's
-// for the daemon's main alone.
-void EnableReflection();
+// Describes the services of a Server. Needs full protobuf, so it's for the daemon's main alone.
+Reflect MakeReflection();
 
 }  // namespace paramd
 

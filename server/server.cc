@@ -1,7 +1,6 @@
 #include "server/server.h"
 
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <optional>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "algorithms/registry.h"
@@ -18,9 +16,14 @@
 #include "proto/version.h"
 #include "server/address.h"
 #include "server/apply_pool.h"
+#include "server/health.h"
 #include "server/models.h"
+#include "server/pollers.h"
+#include "server/reflection_call.h"
 #include "server/session.h"
+#include "server/streams.h"
 #include "server/unary_call.h"
+#include "shm/segment_server.h"
 
 namespace paramd {
 namespace {
@@ -118,6 +121,8 @@ class Server::Impl {
   template <typename Request, typename Reply, typename RequestMethod>
   void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle);
   void ServeControlPlane();
+  absl::Status ShareMemory();
+  std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
 
   // Constant after Start.
@@ -127,13 +132,20 @@ class Server::Impl {
   std::string address_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
-  std::vector<std::thread> threads_;
+  SessionEnvironment environment_;
+  std::optional<Pollers> pollers_;
+  std::thread ticker_;
 
   // Self-synchronized.
   LiveCalls calls_;
   Models models_;
-  Sessions sessions_;
+  std::unique_ptr<SegmentServer> segments_;  // set by Start; null: no shared memory. Its thread asks models_
+  Streams sessions_;
+  const std::shared_ptr<ChunkPool> chunks_ = ChunkPool::Create();
+  Streams others_;
+  Health health_;
   AsyncService service_;
+  grpc::AsyncGenericService other_methods_;
 
   Mutex mutex_;
   CondVar stopping_changed_;
@@ -144,11 +156,13 @@ absl::Status Server::Impl::Start() {
   if (auto status = CheckOptions(options_); !status.ok()) return status;
   const ListenAddress address = *ParseListenAddress(options_.listen);
   if (auto status = ProbeListen(address); !status.ok()) return status;
+  if (auto status = ShareMemory(); !status.ok()) return status;
 
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address.ToString(address.port), grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(&service_);
+  builder.RegisterService(health_.service());
+  builder.RegisterAsyncGenericService(&other_methods_);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -169,17 +183,33 @@ absl::Status Server::Impl::Start() {
   if (address.unix_socket) port_ = 0;
   address_ = address.ToString(port_);
 
+  environment_ = {.service = &service_,
+                  .queue = queue_.get(),
+                  .calls = &calls_,
+                  .models = &models_,
+                  .sessions = &sessions_,
+                  .segments = segments_.get(),
+                  .chunks = chunks_.get()};
   ServeControlPlane();
-  Session::Listen(&service_, queue_.get(), &calls_, &models_, &sessions_);
-  for (int i = 0; i < options_.threads; ++i) {
-    threads_.emplace_back([this] {
-      void* tag = nullptr;
-      bool ok = false;
-      while (queue_->Next(&tag, &ok)) static_cast<Event*>(tag)->Fire(ok);
-    });
-  }
-  threads_.emplace_back([this] { Tick(); });
+  health_.Listen(queue_.get(), &calls_);
+  ReflectionCall::Listen(&other_methods_, queue_.get(), &calls_, &others_, &options_.reflect);
+  Session::Listen(&environment_);
+  pollers_.emplace(queue_.get(), options_.threads);
+  ticker_ = std::thread([this] { Tick(); });
   return absl::OkStatus();
+}
+
+absl::Status Server::Impl::ShareMemory() {
+  if (options_.max_shared_bytes == 0) return absl::OkStatus();
+  const auto largest = [this] {
+    uint64_t bytes = 0;
+    for (const auto& model : models_.List()) {
+      bytes = std::max(bytes, LayOutSegment(model->checked_spec().floats).bytes);
+    }
+    return bytes;
+  };
+  return Unpack(SegmentServer::Start({.max_bytes = options_.max_shared_bytes, .max_segment_bytes = largest}),
+                &segments_);
 }
 
 template <typename Request, typename Reply, typename RequestMethod>
@@ -213,9 +243,11 @@ void Server::Impl::ServeControlPlane() {
   Serve<v1::JoinRequest, v1::JoinReply>(&AsyncService::RequestJoin, [this](const auto& r, auto* reply) {
     auto status = Unpack(models_.Join(r), reply);
     reply->set_server_version(kVersion);
+    reply->set_shared_memory_socket(shared_memory_socket());
     return status;
   });
-  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto*) {
+  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto* reply) {
+    reply->set_shared_memory_socket(shared_memory_socket());
     auto model = models_.Find(r.model());
     return model.ok() ? (*model)->Heartbeat(r.worker(), r.incarnation()) : model.status();
   });
@@ -250,6 +282,11 @@ v1::ServerStatus Server::Impl::GetStatus() {
   status.set_max_in_flight_bytes(models_.in_flight()->max_bytes());
   status.set_queued_exchanges(models_.in_flight()->waiting());
   status.set_resident_bytes(ResidentBytes());
+  if (segments_ != nullptr) {
+    status.set_segments(segments_->segments());
+    status.set_shared_bytes(segments_->bytes());
+    status.set_max_shared_bytes(options_.max_shared_bytes);
+  }
   for (const auto& model : models_.List()) *status.add_models() = model->Describe();
   {
     MutexLock lock(&mutex_);
@@ -279,13 +316,15 @@ void Server::Impl::Shutdown(absl::Duration grace) {
     stopping_ = true;
   }
   stopping_changed_.SignalAll();
-  server_->GetHealthCheckService()->Shutdown();
+  health_.Drain();
   models_.Drain();
   sessions_.Drain();
+  others_.Drain();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(grace));
   calls_.AwaitNone();
   queue_->Shutdown();
-  for (std::thread& thread : threads_) thread.join();
+  pollers_.reset();
+  ticker_.join();
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,15 +19,20 @@
 #include "absl/time/time.h"
 #include "proto/paramd.pb.h"
 #include "server/clock.h"
+#include "shm/segment_server.h"
 
 namespace paramd {
+
+// Answers one message of the standard reflection service: a serialized ServerReflectionRequest. Thread-safe.
+using Reflect = std::function<std::string(const std::string& request)>;
 
 struct ServerOptions {
   // HOST:PORT or unix:PATH. Port 0: the system chooses one.
   std::string listen = "127.0.0.1:5000";
   // Allows to listen beyond loopback without TLS: anybody who reaches the port can read and change every model.
   bool insecure = false;
-  // Threads that serve. More than there are cores is of no use.
+  // Threads that serve: one talks to the workers while the others apply large commits. More than there are cores is of
+  // no use.
   int threads = 2;
   // Threads that apply one commit to a model of 4 MiB or more; all models share them. 0: one a core, at most 4.
   int apply_threads = 0;
@@ -35,12 +41,15 @@ struct ServerOptions {
   // Bytes of commits being received and of centers on the wire, of all models together. 0: twice the largest model.
   // Never less than that, nor less than 64 MiB. More lets more workers exchange at once, at the price of memory.
   uint64_t max_in_flight_bytes = 0;
+  // Of memory shared with workers on this host, which spares them the socket: each takes twice its model. 0: none.
+  uint64_t max_shared_bytes = DefaultMaxSharedBytes();
   // A larger model is refused.
   uint64_t max_model_bytes = uint64_t{64} << 30;
   size_t max_models = 1024;
   size_t max_workers = 10'000;           // of each model, live or remembered
   size_t max_history_records = 10'000;   // of each worker; older ones are dropped
   const Clock* clock = Clock::Steady();  // for leases
+  Reflect reflect;                       // null: no reflection service
 };
 
 // INVALID_ARGUMENT says which option makes no sense. Start checks the same.

@@ -1,16 +1,24 @@
 #include "server/session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/encoding.h"
 #include "proto/status.h"
+#include "server/pollers.h"
 
 namespace paramd {
 namespace {
 
 constexpr absl::Duration kMaxWait = absl::Hours(24);
+
+// To apply so many takes as long as it takes to wake a thread several times over.
+constexpr uint64_t kLongFloats = kBlockFloats;
+// That are copied to a segment at a time: few enough for the worker's copy out of it to go on at the same time, many
+// enough for the messages between them not to count.
+constexpr size_t kSharedBlocks = 4;
 
 size_t ChunkBytes(const DecodedExchange& message) {
   size_t bytes = 0;
@@ -26,47 +34,29 @@ grpc::Slice BlockSlice(const BlockRef& block) {
       [](void* ref) { delete static_cast<BlockRef*>(ref); }, new BlockRef(block));
 }
 
+// FAILED_PRECONDITION if a float of the center would arrive as infinity.
+absl::Status FitsEncoding(const Snapshot& center, v1::Encoding encoding) {
+  for (size_t b = 0; b < center.blocks.size(); ++b) {
+    const absl::Span<const float> floats = center.blocks[b].floats();
+    const int64_t i = FirstOverflow(encoding, floats.data(), floats.size());
+    if (i < 0) continue;
+    const auto index = static_cast<size_t>(i);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the center can't be sent: ", DescribeOverflow(encoding, b * kBlockFloats + index, floats[index])));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-void Sessions::Add(std::shared_ptr<Session> session) {
-  bool drain = false;
-  {
-    MutexLock lock(&mutex_);
-    sessions_.insert(session);
-    drain = draining_;
-  }
-  if (drain) session->Drain();
-}
+Session::Session(const SessionEnvironment* environment)
+    : live_(environment->calls), environment_(*environment), stream_(&context_) {}
 
-void Sessions::Remove(const std::shared_ptr<Session>& session) {
-  MutexLock lock(&mutex_);
-  sessions_.erase(session);
-}
-
-size_t Sessions::size() const {
-  MutexLock lock(&mutex_);
-  return sessions_.size();
-}
-
-void Sessions::Drain() {
-  std::vector<std::shared_ptr<Session>> sessions;
-  {
-    MutexLock lock(&mutex_);
-    draining_ = true;
-    sessions.assign(sessions_.begin(), sessions_.end());
-  }
-  for (const auto& session : sessions) session->Drain();
-}
-
-Session::Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                 Sessions* sessions)
-    : live_(calls), service_(service), queue_(queue), models_(models), sessions_(sessions), stream_(&context_) {}
-
-void Session::Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                     Sessions* sessions) {
-  const std::shared_ptr<Session> session(new Session(service, queue, calls, models, sessions));
+void Session::Listen(const SessionEnvironment* environment) {
+  const std::shared_ptr<Session> session(new Session(environment));
   session->context_.AsyncNotifyWhenDone(session->on_done_.Arm(session));
-  service->RequestExchange(&session->context_, &session->stream_, queue, queue, session->on_started_.Arm(session));
+  environment->service->RequestExchange(&session->context_, &session->stream_, environment->queue, environment->queue,
+                                        session->on_started_.Arm(session));
 }
 
 void Session::OnStarted(bool ok) {
@@ -75,10 +65,10 @@ void Session::OnStarted(bool ok) {
     on_done_.Arm(nullptr);
     return;
   }
-  Listen(service_, queue_, live_.calls(), models_, sessions_);
-  sessions_->Add(shared_from_this());
+  Listen(&environment_);
+  environment_.sessions->Add(shared_from_this());
   // OnDone may have come already, on another thread.
-  if (done_) sessions_->Remove(shared_from_this());
+  if (done_) environment_.sessions->Remove(shared_from_this());
   Read();
 }
 
@@ -90,8 +80,8 @@ void Session::OnDone(bool /*ok*/) {
     model = waiting_in_;
   }
   if (model != nullptr) model->CancelWait(this);
-  if (models_->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
-  sessions_->Remove(shared_from_this());
+  if (environment_.models->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
+  environment_.sessions->Remove(shared_from_this());
 }
 
 void Session::Drain() {
@@ -138,9 +128,10 @@ void Session::OnRead(bool ok) {
 
 void Session::BeginExchange(DecodedExchange message) {
   commit_.reset();
+  segment_.reset();
   reservation_.Release();
   dropping_ = false;
-  auto model = models_->Find(header_.model());
+  auto model = environment_.models->Find(header_.model());
   if (header_.acknowledge() != 0) {
     if (model.ok()) (*model)->Acknowledge(header_.worker(), header_.incarnation(), header_.acknowledge());
     return Read();
@@ -156,16 +147,39 @@ void Session::BeginExchange(DecodedExchange message) {
            .pull = header_.pull(),
            .deadline = model_->Now() + wait,
            .tag = this};
-  if (header_.encoding() != v1::FLOAT32) {
-    return ReplyStatus(absl::UnimplementedError(absl::StrCat("encoding ", header_.encoding(),
-                                                             " is unknown to this server; it knows FLOAT32 (0). Is the "
-                                                             "client newer than the server?")));
+  if (FloatBytes(header_.encoding()) == 0) {
+    return ReplyStatus(absl::UnimplementedError(
+        absl::StrCat("encoding ", header_.encoding(),
+                     " is unknown to this server; it knows FLOAT32 (0), FLOAT16 (1) and BFLOAT16 (2). Is the client "
+                     "newer than the server?")));
+  }
+  if (header_.segment() != 0) {
+    if (auto status = FindSegment(); !status.ok()) return ReplyStatus(status);
   }
   if (header_.commit_floats() > 0) return BeginCommit(std::move(message));
   if (!call_.pull && call_.sequence == 0) {
     return ReplyStatus(absl::InvalidArgumentError("an exchange with neither a commit nor a pull"));
   }
   Exchange(std::nullopt);
+}
+
+absl::Status Session::FindSegment() {
+  if (header_.initialize() || header_.encoding() != v1::FLOAT32) {
+    return absl::InvalidArgumentError(
+        "an initial center, and floats that are narrowed, do not go through shared memory; send them as data");
+  }
+  // Whoever knows this random number was given the segment.
+  segment_ = environment_.segments != nullptr ? environment_.segments->Find(header_.segment()) : nullptr;
+  if (segment_ == nullptr) {
+    return absl::UnavailableError("this server does not know that shared memory (any more); ask it for some again");
+  }
+  const uint64_t floats = model_->checked_spec().floats;
+  if (segment_->Floats(LayOutSegment(floats).center_begin, floats).data() == nullptr) {
+    std::shared_ptr<const Segment> small = std::move(segment_);
+    return absl::InvalidArgumentError(absl::StrCat("shared memory of ", small->bytes(), " bytes is too small for the ",
+                                                   floats, " floats of model '", model_->name(), "'"));
+  }
+  return absl::OkStatus();
 }
 
 void Session::Exchange(std::optional<CommitBuffer> commit) {
@@ -184,6 +198,11 @@ void Session::BeginCommit(DecodedExchange first) {
           absl::StrCat("the initial center of model '", model_->name(), "' has ", header_.commit_floats(),
                        " floats where the model has ", model_->checked_spec().floats,
                        "; compare the tensors with `paramctl show`")));
+    }
+    if (header_.encoding() != v1::FLOAT32) {
+      return ReplyStatus(absl::InvalidArgumentError(
+          absl::StrCat("the initial center of model '", model_->name(), "' comes as ", EncodingName(header_.encoding()),
+                       ", but all workers begin with what it is exactly; send it as FLOAT32 (0)")));
     }
     lease_ = nullptr;
     return ReserveForCommit(std::move(first));
@@ -204,15 +223,22 @@ void Session::BeginCommit(DecodedExchange first) {
 }
 
 void Session::ReserveForCommit(DecodedExchange first) {
+  const bool sync = model_->checked_spec().consistency.mode == Consistency::kSync;
+  // The segment has been accounted for.
+  if (segment_ != nullptr && !sync) return ReceiveCommit(first);
   const auto receive = [self = shared_from_this()](Reservation reservation, const DecodedExchange& message) {
     self->reservation_ = std::move(reservation);
-    self->commit_.emplace(self->header_.commit_floats());
-    self->Receive(message);
+    self->ReceiveCommit(message);
   };
-  // Beside its bytes, a first center is built, or a round's sum.
-  const bool twofold = header_.initialize() || model_->checked_spec().consistency.mode == Consistency::kSync;
-  const uint64_t bytes = model_->bytes() * (twofold ? 2 : 1);
-  InFlightLimiter* const limiter = models_->in_flight();
+  uint64_t bytes = model_->checked_spec().floats * FloatBytes(header_.encoding());
+  if (header_.initialize() || sync) {
+    // Beside its bytes, a first center is built, or a round's sum.
+    bytes += model_->bytes();
+  } else if (call_.pull) {
+    // Kept for the center, which is pinned as float32 whatever it is sent as.
+    bytes = model_->bytes();
+  }
+  InFlightLimiter* const limiter = environment_.models->in_flight();
   if (Reservation now = limiter->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
   if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
   limiter->Reserve(
@@ -226,16 +252,42 @@ void Session::ReserveForCommit(DecodedExchange first) {
 
 absl::Status Session::NoRoom() const {
   return absl::ResourceExhaustedError(absl::StrCat(
-      models_->in_flight()->used_bytes(), " bytes are in flight, and the cap is ", models_->in_flight()->max_bytes(),
+      environment_.models->in_flight()->used_bytes(), " bytes are in flight, and the cap is ",
+      environment_.models->in_flight()->max_bytes(),
       "; back off and try again, the header of a commit before its bytes (or raise --max_in_flight_bytes)"));
+}
+
+void Session::ReceiveCommit(const DecodedExchange& first) {
+  commit_.emplace(header_.commit_floats(), header_.encoding());
+  if (segment_ != nullptr) {
+    commit_->set_still_whole(
+        [segment = segment_, sequence = call_.sequence] { return segment->LoadCommitWord() == sequence; });
+  }
+  Receive(first);
+}
+
+absl::Status Session::Append(const DecodedExchange& message) {
+  const bool shared = message.shared_floats != 0;
+  if (shared != (segment_ != nullptr)) {
+    return absl::InvalidArgumentError(
+        "a commit goes through the shared memory that its header names and nothing else, or else as data");
+  }
+  if (!shared) return commit_->Append(message.offset, message.data, message.owner);
+  const absl::Span<const float> floats = segment_->Floats(message.shared_begin, message.shared_floats);
+  if (floats.data() == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("there are no ", message.shared_floats, " floats from byte ",
+                                                   message.shared_begin, " on in shared memory of ", segment_->bytes(),
+                                                   " bytes, whose first page has none"));
+  }
+  return commit_->AppendUnstable(message.offset, floats, segment_);
 }
 
 void Session::Receive(const DecodedExchange& message) {
   if (lease_ != nullptr) lease_->Renew(model_->Now());
   if (message.has_chunk) {
     if (dropping_) {
-      dropped_floats_ += ChunkBytes(message) / sizeof(float);
-    } else if (auto status = commit_->Append(message.offset, message.data, message.owner); !status.ok()) {
+      dropped_floats_ += ChunkBytes(message) / FloatBytes(header_.encoding()) + message.shared_floats;
+    } else if (auto status = Append(message); !status.ok()) {
       model_->CountRejected(call_.worker, call_.incarnation);
       return ReplyStatus(status);
     }
@@ -246,8 +298,15 @@ void Session::Receive(const DecodedExchange& message) {
 
 void Session::CommitReceived() {
   dropping_ = false;
+  if (header_.commit_floats() >= kLongFloats) Pollers::StepAside();
   if (header_.initialize()) {
     return ReplyStatus(model_->Initialize(&*commit_));
+  }
+  if (commit_.has_value() && commit_->unstable() && model_->checked_spec().consistency.mode == Consistency::kSync) {
+    if (auto status = commit_->MakeStable(); !status.ok()) {
+      model_->CountRejected(call_.worker, call_.incarnation);
+      return ReplyStatus(status);
+    }
   }
   // A worker that may have to wait for others must not keep room that they need for their commits, once its own is
   // merged.
@@ -260,7 +319,7 @@ void Session::Exchanged(ExchangeAnswer answer) {
   WaitingIn(nullptr);
   if (!answer.status.ok() || !call_.pull) return Reply(answer);
   if (!reservation_.empty()) return SendCenter(std::move(answer));
-  models_->in_flight()->Reserve(
+  environment_.models->in_flight()->Reserve(
       this, model_->bytes(),
       [self = shared_from_this(), answer](Reservation reservation) mutable {
         if (reservation.empty()) {
@@ -271,13 +330,17 @@ void Session::Exchanged(ExchangeAnswer answer) {
         self->SendCenter(std::move(answer));
       },
       call_.deadline);
-  if (done_ && models_->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
+  if (done_ && environment_.models->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
 }
 
 void Session::SendCenter(ExchangeAnswer answer) {
   auto center = model_->Pull(call_);
   if (!center.ok()) {
     answer.status = center.status();
+    return Reply(answer);
+  }
+  if (auto status = FitsEncoding(**center, header_.encoding()); !status.ok()) {
+    answer.status = status;
     return Reply(answer);
   }
   center_ = *std::move(center);
@@ -288,19 +351,43 @@ void Session::SendCenter(ExchangeAnswer answer) {
   header.set_staleness(answer.staleness);
   header.set_pull_floats(center_->floats);
   header.set_acknowledge(model_->keeps_answers() && call_.sequence != 0);
-  WriteBlock(&header);
+  segment_ != nullptr ? WriteShared(&header) : WriteBlock(&header);
+}
+
+void Session::WriteShared(const v1::ReplyHeader* header) {
+  const size_t begin = next_block_ * kBlockFloats;
+  const size_t end = std::min(begin + kSharedBlocks * kBlockFloats, center_->floats);
+  const SegmentLayout layout = LayOutSegment(center_->floats);
+  float* const to = segment_->Floats(layout.center_begin, center_->floats).data();
+  for (size_t at = begin; at < end; at += kBlockFloats) {
+    const absl::Span<const float> block = center_->blocks[next_block_++].floats();
+    std::memcpy(to + at, block.data(), block.size() * sizeof(float));
+  }
+  const grpc::ByteBuffer out =
+      EncodeSharedExchange(header, begin, layout.center_begin + begin * sizeof(float), end - begin);
+  if (end == center_->floats) {
+    center_.reset();
+    reservation_.Release();
+  }
+  stream_.Write(out, on_written_.Arm(shared_from_this()));
 }
 
 void Session::WriteBlock(const v1::ReplyHeader* header) {
-  const grpc::Slice slice = BlockSlice(center_->blocks[next_block_]);
+  const BlockRef& block = center_->blocks[next_block_];
+  const grpc::Slice slice = header_.encoding() == v1::FLOAT32
+                                ? BlockSlice(block)
+                                : environment_.chunks->Encode(header_.encoding(), block.floats());
   const grpc::ByteBuffer out = EncodeExchange(header, next_block_ * kBlockFloats, &slice);
   ++next_block_;
   stream_.Write(out, on_written_.Arm(shared_from_this()));
 }
 
 void Session::OnWritten(bool ok) {
-  if (ok && center_ != nullptr && next_block_ < center_->blocks.size()) return WriteBlock(nullptr);
+  if (ok && center_ != nullptr && next_block_ < center_->blocks.size()) {
+    return segment_ != nullptr ? WriteShared(nullptr) : WriteBlock(nullptr);
+  }
   center_.reset();
+  segment_.reset();
   reservation_.Release();
   if (!ok) return Finish(absl::OkStatus());
   Read();
@@ -310,6 +397,7 @@ void Session::ReplyStatus(const absl::Status& status) { Reply({.status = status}
 
 void Session::Reply(const ExchangeAnswer& answer) {
   commit_.reset();
+  segment_.reset();
   reservation_.Release();
   v1::ReplyHeader header;
   header.set_code(static_cast<int>(answer.status.code()));

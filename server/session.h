@@ -9,8 +9,8 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <set>
 
+#include "proto/chunk_pool.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/tensor_codec.h"
 #include "server/commit_buffer.h"
@@ -18,6 +18,8 @@
 #include "server/in_flight.h"
 #include "server/model.h"
 #include "server/models.h"
+#include "server/streams.h"
+#include "shm/segment_server.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -31,38 +33,29 @@ using AsyncService = v1::ParameterServer::WithAsyncMethod_CreateModel<
                     v1::ParameterServer::WithAsyncMethod_GetHistory<v1::ParameterServer::WithAsyncMethod_GetStatus<
                         v1::ParameterServer::WithRawMethod_Exchange<v1::ParameterServer::Service>>>>>>>>>>>>;
 
-class Session;
-
-// The sessions there are. Thread-safe.
-class Sessions {
- public:
-  void Add(std::shared_ptr<Session> session);
-  void Remove(const std::shared_ptr<Session>& session);
-  size_t size() const;
-
-  // Ends those that are idle, at once, and the others after what they are doing; new ones end at once.
-  void Drain();
-
- private:
-  mutable Mutex mutex_;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
+// What the sessions of a server work with, and outlives them.
+struct SessionEnvironment {
+  AsyncService* service = nullptr;
+  grpc::ServerCompletionQueue* queue = nullptr;
+  LiveCalls* calls = nullptr;
+  Models* models = nullptr;
+  Streams* sessions = nullptr;
+  const SegmentServer* segments = nullptr;  // null: there is no shared memory
+  ChunkPool* chunks = nullptr;              // for what is sent in another encoding than it has
 };
 
 // At any moment a session does one thing: it reads a message, waits for its model or for room in flight, or writes a
 // message. Whatever completes that goes on with the next, on its own thread, so that no lock is needed. Only OnDone
 // and Drain come from elsewhere.
-class Session : public std::enable_shared_from_this<Session> {
+class Session : public Stream, public std::enable_shared_from_this<Session> {
  public:
   // Waits for one stream on the queue; a new session waits for the next when it has come.
-  static void Listen(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-                     Sessions* sessions);
+  static void Listen(const SessionEnvironment* environment);
 
-  void Drain();
+  void Drain() override;
 
  private:
-  Session(AsyncService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls, Models* models,
-          Sessions* sessions);
+  explicit Session(const SessionEnvironment* environment);
 
   void OnStarted(bool ok);
   void OnDone(bool ok);
@@ -74,10 +67,14 @@ class Session : public std::enable_shared_from_this<Session> {
   void Finish(const absl::Status& status);
 
   void BeginExchange(DecodedExchange message);
+  // Finds the segment that the header names.
+  absl::Status FindSegment();
   void BeginCommit(DecodedExchange first);
   void ReserveForCommit(DecodedExchange first);
   absl::Status NoRoom() const;
+  void ReceiveCommit(const DecodedExchange& first);
   void Receive(const DecodedExchange& message);
+  absl::Status Append(const DecodedExchange& message);
   void CommitReceived();
   void Exchange(std::optional<CommitBuffer> commit);
   void Exchanged(ExchangeAnswer answer);
@@ -87,16 +84,15 @@ class Session : public std::enable_shared_from_this<Session> {
   void Reply(const ExchangeAnswer& answer);
   void ReplyStatus(const absl::Status& status);
   void WriteBlock(const v1::ReplyHeader* header);
+  // Copies the next blocks to the segment and writes where they are.
+  void WriteShared(const v1::ReplyHeader* header);
 
   // While something waits in `model` or for room in flight, OnDone cancels it there.
   void WaitingIn(std::shared_ptr<Model> model);
 
   // Constant after construction.
   const LiveCall live_;
-  AsyncService* const service_;
-  grpc::ServerCompletionQueue* const queue_;
-  Models* const models_;
-  Sessions* const sessions_;
+  const SessionEnvironment& environment_;
 
   // Self-synchronized.
   grpc::ServerContext context_;
@@ -119,6 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
   ExchangeCall call_;
   std::shared_ptr<Model> model_;
   std::shared_ptr<Lease> lease_;
+  std::shared_ptr<const Segment> segment_;  // that this exchange goes through, if it does
   Reservation reservation_;
   std::optional<CommitBuffer> commit_;  // being received
   uint64_t dropped_floats_ = 0;         // of a commit that was applied before

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "absl/time/time.h"
 #include "algorithms/registry.h"
 #include "client/admin.h"
+#include "client/wire_flags.h"
 #include "examples/mnist/child_process.h"
 #include "examples/mnist/display.h"
 #include "examples/mnist/idx.h"
@@ -62,6 +64,9 @@ ABSL_FLAG(double, final_rate, 0.1, "learning rates fall linearly to this part of
 ABSL_FLAG(double, single_learning_rate, 0, "of the comparison; 0: that of single, likewise");
 ABSL_FLAG(uint64_t, seed, 1, "of the initial parameters and of the shares");
 ABSL_FLAG(bool, overlap, false, "workers exchange on a second thread while the next window trains");
+ABSL_FLAG(paramd::Transport, transport, paramd::Transport::kAuto,
+          "of the workers, how floats travel: shm (shared memory), grpc, or auto: shm where it can be had");
+ABSL_FLAG(paramd::Wire, wire, paramd::Wire::kFloat32, "what floats travel as, over grpc: f32, f16 or bf16");
 ABSL_FLAG(bool, single, true, "afterwards train one worker alone on as many samples, to compare");
 ABSL_FLAG(std::string, json, "", "write the final table to this file, as JSON");
 
@@ -313,6 +318,8 @@ absl::StatusOr<Run> Launcher::TrainTogether() {
     flags.push_back({absl::StrCat("--server=", *server), absl::StrCat("--model=", model), absl::StrCat("--index=", i),
                      absl::StrCat("--workers=", workers), absl::StrCat("--epochs=", absl::GetFlag(FLAGS_epochs)),
                      absl::StrCat("--overlap=", absl::GetFlag(FLAGS_overlap)),
+                     absl::StrCat("--transport=", AbslUnparseFlag(absl::GetFlag(FLAGS_transport))),
+                     absl::StrCat("--wire=", AbslUnparseFlag(absl::GetFlag(FLAGS_wire))),
                      absl::StrCat("--plugin=", absl::StrJoin(absl::GetFlag(FLAGS_plugin), ","))});
   }
   const auto outcome = RunWorkers(flags);
@@ -330,7 +337,10 @@ absl::StatusOr<Run> Launcher::TrainTogether() {
           .test_accuracy = evaluation->accuracy};
   double samples = 0, staleness = 0;
   int64_t exchanges = 0;
+  std::set<std::string> transports, wires;
   for (const WorkerSummary& summary : outcome->summaries) {
+    transports.insert(summary.transport);
+    wires.insert(summary.wire);
     samples += static_cast<double>(summary.samples);
     exchanges += summary.exchanges;
     staleness += summary.mean_staleness * static_cast<double>(summary.exchanges);
@@ -339,6 +349,8 @@ absl::StatusOr<Run> Launcher::TrainTogether() {
   run.updates = own_centers() ? exchanges : trained->version() - created->version();
   run.mean_staleness = exchanges > 0 ? staleness / static_cast<double>(exchanges) : 0;
   run.samples_per_s = samples / outcome->wall_s;
+  run.transport = absl::StrJoin(transports, "+");
+  run.wire = absl::StrJoin(wires, "+");
   return run;
 }
 

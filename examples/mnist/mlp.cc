@@ -9,11 +9,41 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "examples/mnist/matrix_product.h"
 
 namespace paramd {
 namespace {
 
 constexpr int64_t kMaxParameters = int64_t{1} << 40;
+
+// Turns one row of logits into their softmax. Returns its entry's negative logarithm at `label`; `best` is the first
+// largest entry.
+double Softmax(absl::Span<float> row, size_t label, size_t* best) {
+  *best = static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+  const float largest = row[*best];
+  const float of_label = row[label] - largest;
+  float sum = 0;
+  for (float& value : row) {
+    value = std::exp(value - largest);
+    sum += value;
+  }
+  for (float& value : row) value /= sum;
+  return std::log(sum) - of_label;
+}
+
+// [rows, columns] → [columns, rows]
+void Transpose(const float* from, int64_t rows, int64_t columns, float* to) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
+  }
+}
+
+void SumRows(const float* from, int64_t rows, int64_t columns, float* sums) {
+  std::copy(from, from + columns, sums);
+  for (int64_t i = 1; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) sums[j] += from[i * columns + j];
+  }
+}
 
 }  // namespace
 
@@ -105,38 +135,44 @@ absl::Status Mlp::Check(const Batch& batch) const {
 }
 
 void Mlp::Reserve(int64_t rows) {
-  if (rows <= layers_.front().activations.rows()) return;
+  if (rows <= reserved_rows_) return;
+  reserved_rows_ = rows;
   for (Layer& layer : layers_) {
-    layer.activations.resize(rows, layer.outputs);
-    layer.deltas.resize(rows, layer.outputs);
+    layer.activations.resize(rows * layer.outputs);
+    layer.deltas.resize(rows * layer.outputs);
+    if (&layer == &layers_.front()) continue;
+    transposed_deltas_.resize(std::max<size_t>(transposed_deltas_.size(), rows * layer.outputs));
+    transposed_below_.resize(std::max<size_t>(transposed_below_.size(), rows * layer.inputs));
   }
+}
+
+const float* Mlp::Input(const Batch& batch, size_t layer) const {
+  return layer == 0 ? batch.features.data() : layers_[layer - 1].activations.data();
 }
 
 Evaluation Mlp::Forward(const Batch& batch) {
   Reserve(batch.rows);
-  const float* input = batch.features.data();
-  for (Layer& layer : layers_) {
-    const ConstMatrixView in(input, batch.rows, layer.inputs);
-    const ConstMatrixView kernel(&parameters_[layer.kernel_offset], layer.inputs, layer.outputs);
-    const Eigen::Map<const Eigen::RowVectorXf> bias(&parameters_[layer.bias_offset], layer.outputs);
-    MatrixView out(layer.activations.data(), batch.rows, layer.outputs);
-    out.rowwise() = bias;
-    out.noalias() += in * kernel;
-    if (&layer != &layers_.back()) out = out.cwiseMax(0.0f);
-    input = layer.activations.data();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = layers_[i];
+    Multiply({.rows = batch.rows,
+              .columns = layer.outputs,
+              .depth = layer.inputs,
+              .left = Input(batch, i),
+              .left_row = layer.inputs,
+              .left_depth = 1,
+              .right = &parameters_[layer.kernel_offset],
+              .bias = &parameters_[layer.bias_offset],
+              .result = layer.activations.data()});
+    if (i + 1 == layers_.size()) break;
+    float* const activations = layer.activations.data();
+    for (int64_t j = 0; j < batch.rows * layer.outputs; ++j) activations[j] = activations[j] < 0 ? 0 : activations[j];
   }
 
   Evaluation evaluation{.rows = batch.rows};
   for (int64_t i = 0; i < batch.rows; ++i) {
-    auto row = layers_.back().activations.row(i);
-    const auto label = static_cast<Eigen::Index>(batch.labels[i]);
-    Eigen::Index best = 0;
-    const float largest = row.maxCoeff(&best);
-    const float of_label = row(label) - largest;
-    row.array() = (row.array() - largest).exp();
-    const float sum = row.sum();
-    row /= sum;
-    evaluation.loss += std::log(sum) - of_label;
+    const auto label = static_cast<size_t>(batch.labels[i]);
+    size_t best = 0;
+    evaluation.loss += Softmax(absl::MakeSpan(&layers_.back().activations[i * classes()], classes()), label, &best);
     evaluation.accuracy += best == label;
   }
   evaluation.loss /= static_cast<double>(batch.rows);
@@ -146,24 +182,43 @@ Evaluation Mlp::Forward(const Batch& batch) {
 
 void Mlp::Backward(const Batch& batch, absl::Span<float> gradient) {
   const int64_t rows = batch.rows;
-  MatrixView last(layers_.back().deltas.data(), rows, classes());
-  last = layers_.back().activations.topRows(rows);
-  for (int64_t i = 0; i < rows; ++i) last(i, static_cast<Eigen::Index>(batch.labels[i])) -= 1;
-  last /= static_cast<float>(rows);
+  Layer& last = layers_.back();
+  std::copy_n(last.activations.begin(), rows * classes(), last.deltas.begin());
+  for (int64_t i = 0; i < rows; ++i) last.deltas[i * classes() + static_cast<int64_t>(batch.labels[i])] -= 1;
+  for (int64_t i = 0; i < rows * classes(); ++i) last.deltas[i] /= static_cast<float>(rows);
 
   for (size_t i = layers_.size(); i-- > 0;) {
-    Layer& layer = layers_[i];
-    const ConstMatrixView deltas(layer.deltas.data(), rows, layer.outputs);
-    const float* input = i == 0 ? batch.features.data() : layers_[i - 1].activations.data();
-    const ConstMatrixView in(input, rows, layer.inputs);
-    MatrixView(&gradient[layer.kernel_offset], layer.inputs, layer.outputs).noalias() = in.transpose() * deltas;
-    Eigen::Map<Eigen::RowVectorXf>(&gradient[layer.bias_offset], layer.outputs) = deltas.colwise().sum();
-    if (i == 0) return;
-    const ConstMatrixView kernel(&parameters_[layer.kernel_offset], layer.inputs, layer.outputs);
-    MatrixView below(layers_[i - 1].deltas.data(), rows, layer.inputs);
-    below.noalias() = deltas * kernel.transpose();
-    below = (in.array() > 0).select(below, 0.0f);
+    const Layer& layer = layers_[i];
+    Multiply({.rows = layer.inputs,
+              .columns = layer.outputs,
+              .depth = rows,
+              .left = Input(batch, i),
+              .left_row = 1,
+              .left_depth = layer.inputs,
+              .right = layer.deltas.data(),
+              .result = &gradient[layer.kernel_offset]});
+    SumRows(layer.deltas.data(), rows, layer.outputs, &gradient[layer.bias_offset]);
+    if (i > 0) BackwardThrough(i, rows);
   }
+}
+
+void Mlp::BackwardThrough(size_t layer, int64_t rows) {
+  const Layer& above = layers_[layer];
+  Layer& below = layers_[layer - 1];
+  // below.deltasᵀ = kernel · above.deltasᵀ: what is small is transposed, and not the kernel.
+  Transpose(above.deltas.data(), rows, above.outputs, transposed_deltas_.data());
+  Multiply({.rows = above.inputs,
+            .columns = rows,
+            .depth = above.outputs,
+            .left = &parameters_[above.kernel_offset],
+            .left_row = above.outputs,
+            .left_depth = 1,
+            .right = transposed_deltas_.data(),
+            .result = transposed_below_.data()});
+  Transpose(transposed_below_.data(), above.inputs, rows, below.deltas.data());
+  float* const deltas = below.deltas.data();
+  const float* const activations = below.activations.data();
+  for (int64_t i = 0; i < rows * below.outputs; ++i) deltas[i] = activations[i] > 0 ? deltas[i] : 0;
 }
 
 absl::StatusOr<Evaluation> Mlp::ComputeGradient(const Batch& batch, absl::Span<float> gradient) {
@@ -190,7 +245,7 @@ absl::StatusOr<Evaluation> Mlp::EvaluateEnsemble(const std::vector<Mlp*>& member
 
   Evaluation evaluation;
   Batch batch;
-  Eigen::RowVectorXf mean(classes);
+  std::vector<float> mean(classes);
   while (true) {
     const auto more = source->Next(&batch);
     if (!more.ok()) return more.status();
@@ -200,14 +255,14 @@ absl::StatusOr<Evaluation> Mlp::EvaluateEnsemble(const std::vector<Mlp*>& member
       member->Forward(batch);
     }
     for (int64_t i = 0; i < batch.rows; ++i) {
-      mean.setZero();
-      for (const Mlp* member : members) mean += member->layers_.back().activations.row(i);
-      mean /= static_cast<float>(members.size());
-      const auto label = static_cast<Eigen::Index>(batch.labels[i]);
-      Eigen::Index best = 0;
-      mean.maxCoeff(&best);
-      evaluation.loss -= std::log(std::max(mean(label), FLT_MIN));
-      evaluation.accuracy += best == label;
+      std::fill(mean.begin(), mean.end(), 0.0f);
+      for (const Mlp* member : members) {
+        const float* softmax = &member->layers_.back().activations[i * classes];
+        for (int64_t j = 0; j < classes; ++j) mean[j] += softmax[j] / static_cast<float>(members.size());
+      }
+      const auto label = static_cast<size_t>(batch.labels[i]);
+      evaluation.loss -= std::log(std::max(mean[label], FLT_MIN));
+      evaluation.accuracy += std::max_element(mean.begin(), mean.end()) == mean.begin() + batch.labels[i];
     }
     evaluation.rows += batch.rows;
   }

@@ -3,7 +3,6 @@
 #ifndef PARAMD_EXAMPLES_MNIST_MLP_H_
 #define PARAMD_EXAMPLES_MNIST_MLP_H_
 
-#include <Eigen/Core>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -73,17 +72,13 @@ class Mlp : public Trainable {
   static absl::StatusOr<Evaluation> EvaluateEnsemble(const std::vector<Mlp*>& members, BatchSource* source);
 
  private:
-  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  using MatrixView = Eigen::Map<Matrix>;
-  using ConstMatrixView = Eigen::Map<const Matrix>;
-
   struct Layer {
     int64_t inputs = 0;
     int64_t outputs = 0;
     int64_t kernel_offset = 0;  // into parameters_
     int64_t bias_offset = 0;
-    Matrix activations;  // [rows seen at most, outputs]; of the last layer: logits, then softmax
-    Matrix deltas;       // gradient of the loss by the layer's pre-activations
+    std::vector<float> activations;  // [rows seen at most, outputs]; of the last layer: logits, then softmax
+    std::vector<float> deltas;       // gradient of the loss by the layer's pre-activations
   };
 
   Mlp(const std::vector<int64_t>& layers, uint64_t seed);
@@ -91,13 +86,20 @@ class Mlp : public Trainable {
   int64_t classes() const { return layers_.back().outputs; }
   absl::Status Check(const Batch& batch) const;
   void Reserve(int64_t rows);
+  const float* Input(const Batch& batch, size_t layer) const;
   // Fills the activations of all layers, the last with softmax, and returns the batch's mean loss and accuracy.
   Evaluation Forward(const Batch& batch);
   void Backward(const Batch& batch, absl::Span<float> gradient);
+  // From the deltas of a layer and its input, which layer - 1 put out, to the deltas of that one.
+  void BackwardThrough(size_t layer, int64_t rows);
 
   std::vector<float> parameters_;
   std::vector<float> gradient_;
   std::vector<Layer> layers_;
+  int64_t reserved_rows_ = 0;
+  // Of BackwardThrough: room for the largest layer's.
+  std::vector<float> transposed_deltas_;
+  std::vector<float> transposed_below_;
   std::unique_ptr<Optimizer> optimizer_;
 };
 

@@ -56,7 +56,9 @@ std::string ToJson(const WorkerSummary& summary) {
                {"epochs", summary.epochs},
                {"mean_staleness", summary.mean_staleness},
                {"last_loss", summary.last_loss},
-               {"reached_target_loss", summary.reached_target_loss}};
+               {"reached_target_loss", summary.reached_target_loss},
+               {"transport", summary.transport},
+               {"wire", summary.wire}};
   if (summary.test_accuracy.has_value()) json["test_accuracy"] = *summary.test_accuracy;
   return json.dump(2) + "\n";
 }
@@ -73,6 +75,8 @@ absl::StatusOr<WorkerSummary> ParseWorkerSummary(const std::string& json) {
     from.at("mean_staleness").get_to(to->mean_staleness);
     from.at("last_loss").get_to(to->last_loss);
     from.at("reached_target_loss").get_to(to->reached_target_loss);
+    from.at("transport").get_to(to->transport);
+    from.at("wire").get_to(to->wire);
     if (from.contains("test_accuracy")) to->test_accuracy = from["test_accuracy"].get<double>();
   });
 }
@@ -88,7 +92,9 @@ std::string ToJson(const std::vector<Run>& runs) {
                     {"mean_staleness", run.mean_staleness},
                     {"wall_s", run.wall_s},
                     {"samples_per_s", run.samples_per_s},
-                    {"test_accuracy", run.test_accuracy}});
+                    {"test_accuracy", run.test_accuracy},
+                    {"transport", run.transport},
+                    {"wire", run.wire}});
   }
   return Json({{"runs", rows}}).dump(2) + "\n";
 }

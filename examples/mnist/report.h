@@ -34,6 +34,8 @@ struct WorkerSummary {
   double mean_staleness = 0;
   double last_loss = 0;
   bool reached_target_loss = false;
+  std::string transport;  // how floats travelled, and as what; empty without a server
+  std::string wire;
   std::optional<double> test_accuracy;  // of a worker without a server
 };
 
@@ -48,6 +50,9 @@ struct Run {
   double wall_s = 0;
   double samples_per_s = 0;  // trained by all workers together
   double test_accuracy = 0;  // in [0, 1]
+  // How the workers' floats travelled, and as what; joined by + where workers differ, empty without a server.
+  std::string transport;
+  std::string wire;
 };
 
 std::string ToJson(const WorkerProgress& progress);

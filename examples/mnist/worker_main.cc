@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "algorithms/registry.h"
+#include "client/wire_flags.h"
 #include "client/worker.h"
 #include "examples/mnist/display.h"
 #include "examples/mnist/idx.h"
@@ -27,6 +28,7 @@
 #include "examples/mnist/shard.h"
 #include "examples/mnist/stop_signal.h"
 #include "flags/command_line.h"
+#include "process/tuning.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:5000", "the daemon, HOST:PORT or unix:PATH");
 ABSL_FLAG(std::string, model, "mnist", "the model to join");
@@ -45,6 +47,9 @@ ABSL_FLAG(std::string, optimizer, "sgd", "sgd, momentum (Nesterov) or adam; its 
 ABSL_FLAG(double, momentum, 0.9, "of the optimizer momentum");
 ABSL_FLAG(uint64_t, seed, 1, "of the initial parameters and of the shares: the same for all workers of a model");
 ABSL_FLAG(bool, overlap, false, "exchange on a second thread while the next window trains");
+ABSL_FLAG(paramd::Transport, transport, paramd::Transport::kAuto,
+          "how floats travel: shm (shared memory), grpc, or auto: shm where it can be had");
+ABSL_FLAG(paramd::Wire, wire, paramd::Wire::kFloat32, "what floats travel as, over grpc: f32, f16 or bf16");
 ABSL_FLAG(double, target_loss, -1, "stop when a window's mean loss is at or below this; negative: never");
 ABSL_FLAG(std::vector<std::string>, plugin, {}, "shared objects with further algorithms");
 ABSL_FLAG(std::string, algorithm, "",
@@ -172,28 +177,33 @@ absl::StatusOr<TrainSummary> TrainAlone(const TrainOptions& options, Mlp* networ
 }
 
 absl::StatusOr<TrainSummary> TrainWithServer(const TrainOptions& options, Mlp* network, Shard* shard, StopSignal* stop,
-                                             double* start_s) {
-  WorkerOptions worker_options{
-      .server = absl::GetFlag(FLAGS_server), .model = absl::GetFlag(FLAGS_model), .worker = Name()};
+                                             WorkerSummary* summary) {
+  WorkerOptions worker_options{.server = absl::GetFlag(FLAGS_server),
+                               .model = absl::GetFlag(FLAGS_model),
+                               .worker = Name(),
+                               .transport = absl::GetFlag(FLAGS_transport),
+                               .wire = absl::GetFlag(FLAGS_wire)};
   if (const std::string algorithm = absl::GetFlag(FLAGS_create); !algorithm.empty()) {
     worker_options.create =
         std::make_shared<v1::ModelSpec>(MakeModelSpec(worker_options.model, *network, algorithm, {}, ""));
   }
   worker_options.on_event = [](absl::string_view event) { std::fprintf(stderr, "%s\n", std::string(event).c_str()); };
-  auto summary = RunWorker(worker_options, options, network, shard, [&](Worker* worker, TrainLoop* loop) {
+  auto trained = RunWorker(worker_options, options, network, shard, [&](Worker* worker, TrainLoop* loop) {
     // Null once training is over.
     if (worker == nullptr || loop == nullptr) {
       stop->SetHandler(nullptr);
       return;
     }
-    *start_s = SteadySeconds();
+    summary->start_s = SteadySeconds();
+    summary->transport = AbslUnparseFlag(worker->transport());
+    summary->wire = AbslUnparseFlag(worker->wire());
     stop->SetHandler([worker, loop] {
       loop->Cancel();
       worker->Cancel();
     });
   });
   stop->SetHandler(nullptr);
-  return summary;
+  return trained;
 }
 
 absl::Status Run(const Job& job, StopSignal* stop) {
@@ -218,21 +228,20 @@ absl::Status Run(const Job& job, StopSignal* stop) {
                                return progress.Add(steps);
                              }};
   const bool alone = !absl::GetFlag(FLAGS_algorithm).empty();
-  double start_s = SteadySeconds();
+  WorkerSummary summary{.start_s = SteadySeconds()};
   const auto trained = alone ? TrainAlone(options, job.network.get(), shard->get(), stop)
-                             : TrainWithServer(options, job.network.get(), shard->get(), stop, &start_s);
+                             : TrainWithServer(options, job.network.get(), shard->get(), stop, &summary);
   if (!trained.ok()) return trained.status();
 
-  WorkerSummary summary{.start_s = start_s,
-                        .wall_s = absl::ToDoubleSeconds(trained->wall),
-                        .exchanging_s = absl::ToDoubleSeconds(trained->exchanging),
-                        .steps = trained->steps,
-                        .samples = trained->samples,
-                        .exchanges = trained->exchanges,
-                        .epochs = trained->epochs,
-                        .mean_staleness = trained->mean_staleness,
-                        .last_loss = trained->last_loss,
-                        .reached_target_loss = trained->reached_target_loss};
+  summary.wall_s = absl::ToDoubleSeconds(trained->wall);
+  summary.exchanging_s = absl::ToDoubleSeconds(trained->exchanging);
+  summary.steps = trained->steps;
+  summary.samples = trained->samples;
+  summary.exchanges = trained->exchanges;
+  summary.epochs = trained->epochs;
+  summary.mean_staleness = trained->mean_staleness;
+  summary.last_loss = trained->last_loss;
+  summary.reached_target_loss = trained->reached_target_loss;
   if (alone) {
     const auto test = mnist::ReadMnist(directory, "t10k");
     if (!test.ok()) return test.status();
@@ -263,6 +272,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "mnist_worker: %s\n", std::string(job.status().message()).c_str());
     return 2;
   }
+  TuneProcess();
   StopSignal stop(kStopGrace);
   status = Run(*job, &stop);
   if (!status.ok()) {

@@ -100,12 +100,12 @@ class TestModel : public Trainable {
  public:
   explicit TestModel(size_t size) : values(size, -1) {}
 
-  absl::Span<float> parameters() override { return absl::MakeSpan(values); }
+  absl::Span<float> parameters() override { return placed.empty() ? absl::MakeSpan(values) : placed; }
 
   Losses TrainOnBatch(const Batch& batch) override {
     seen.emplace_back(static_cast<int64_t>(batch.features[0]), static_cast<int64_t>(batch.features[1]));
     const int64_t n = ++steps;
-    for (float& value : values) value = step ? step(value) : value + 1;
+    for (float& value : parameters()) value = step ? step(value) : value + 1;
     if (on_step) return on_step(n);
     return std::vector<double>{1};
   }
@@ -117,6 +117,7 @@ class TestModel : public Trainable {
   }
 
   std::vector<float> values;
+  absl::Span<float> placed;  // the parameters in memory of another's, if not empty
   std::function<float(float)> step;
   std::function<Losses(int64_t step)> on_step;  // on the training thread, after the parameters have moved
   std::vector<std::pair<int64_t, int64_t>> seen;
@@ -156,7 +157,16 @@ class TestServer : public Exchanger {
     cancelled.Open();
   }
 
+  absl::Span<float> commit_buffer() override { return absl::MakeSpan(lent_commit); }
+  absl::Span<float> center_buffer() override { return absl::MakeSpan(lent_center); }
+  void LendBuffers() {
+    lent_commit.assign(center.size(), 0);
+    lent_center.assign(center.size(), 0);
+  }
+
   std::vector<float> center;
+  std::vector<float> lent_commit;
+  std::vector<float> lent_center;
   float others = 0;
   double alpha = 0;  // not 0: elastic
   int64_t staleness = 2;
@@ -165,6 +175,7 @@ class TestServer : public Exchanger {
   std::vector<absl::Duration> timeouts;
   std::vector<std::vector<float>> commits;
   const float* last_commit_memory = nullptr;
+  const float* last_center_memory = nullptr;
   int64_t version = 0;
   std::atomic<int> under_way = 0;
   std::atomic<int> most_under_way = 0;
@@ -182,6 +193,7 @@ class TestServer : public Exchanger {
     timeouts.push_back(timeout);
     commits.emplace_back(update.begin(), update.end());
     last_commit_memory = update.data();
+    last_center_memory = out.data();
     for (size_t i = 0; i < center.size(); ++i) {
       if (alpha != 0) {
         out[i] = center[i];
@@ -320,6 +332,56 @@ TEST_CASE("a commit is made of the minibatches since the last exchange, the last
   CHECK(server.commits == std::vector<std::vector<float>>{{6}, {6}, {6}});
   CHECK(model.values == std::vector<float>{318});
   CHECK(server.center == model.values);
+}
+
+TEST_CASE("the exchanger's buffers are used where it has some, with the same result") {
+  const bool overlap = GENERATE(false, true);
+  const bool elastic = GENERATE(false, true);
+  const auto train = [&](bool lend) {
+    auto server = std::make_unique<TestServer>(std::vector<float>{64, 8});
+    server->others = 3;
+    if (elastic) server->alpha = 0.25;
+    if (lend) server->LendBuffers();
+    TestModel model(2);
+    CountingSource source(9);
+    std::unique_ptr<WorkerHalf> half;
+    if (elastic) {
+      half = std::make_unique<ElasticHalf>(0.25f);
+    } else {
+      half = std::make_unique<DeltaHalf>();
+    }
+    REQUIRE(Train(&model, &source, server.get(), std::move(half), Model(3), {.overlap = overlap}).ok());
+    return server;
+  };
+  const auto without = train(false);
+  const auto with = train(true);
+  CHECK(with->commits.size() == 3);
+  if (!overlap) CHECK(with->commits == without->commits);
+  CHECK(with->last_center_memory == with->lent_center.data());
+  // Elastic parameters are the model's own, unless a copy must be kept. With overlap a delta changes places with W.
+  const bool in_place = overlap || !elastic;
+  CHECK((with->last_commit_memory == with->lent_commit.data()) == in_place);
+}
+
+TEST_CASE("a model may keep the parameters that it commits in the exchanger's commit buffer, and nowhere else") {
+  TestModel model(0);
+  CountingSource source(2);
+  TestServer server({64});
+  server.alpha = 0.5;
+  server.LendBuffers();
+  const auto train = [&](std::unique_ptr<WorkerHalf> half, bool overlap) {
+    return Train(&model, &source, &server, std::move(half), Model(1), {.overlap = overlap}).status();
+  };
+  model.placed = server.commit_buffer();
+  CHECK(train(std::make_unique<ElasticHalf>(0.5f), false).ok());
+  CHECK(server.commits == std::vector<std::vector<float>>{{65}, {65.5}});
+  CHECK(server.last_commit_memory == server.lent_commit.data());
+  const std::vector<std::string> why = {"in a buffer of the exchanger's", "overwritten"};
+  CheckError(train(std::make_unique<ElasticHalf>(0.5f), true), absl::StatusCode::kInvalidArgument, why);
+  CheckError(train(std::make_unique<DeltaHalf>(), false), absl::StatusCode::kInvalidArgument, why);
+  model.placed = server.center_buffer();
+  CheckError(train(std::make_unique<ElasticHalf>(0.5f), false), absl::StatusCode::kInvalidArgument, why);
+  CHECK(server.commits.size() == 2);
 }
 
 TEST_CASE("an elastic worker's parameters are sent from where they are and keep what Absorb leaves") {

@@ -102,6 +102,18 @@ TEST_CASE("the launcher trains with a daemon and workers, compares with single, 
   CHECK(launched.Output().find('\x1b') == std::string::npos);
 }
 
+TEST_CASE("the workers' floats travel as the launcher says, and the table's JSON says how they did") {
+  const auto [wire, transport] =
+      GENERATE(table<std::string, std::string>({{"f32", "grpc"}, {"f16", "grpc"}, {"bf16", "grpc"}, {"f32", "shm"}}));
+  Launched launched({"--nosingle", "--learning_rate=1", "--wire=" + wire, "--transport=" + transport});
+  REQUIRE(launched.Finish() == 0);
+  const auto runs = launched.Runs();
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0]["wire"] == wire);
+  CHECK(runs[0]["transport"] == transport);
+  CHECK(runs[0]["test_accuracy"] > 0.9);
+}
+
 TEST_CASE("the members of an ensemble are evaluated together") {
   Launched launched({"--algorithm=ensemble", "--nosingle"});
   REQUIRE(launched.Finish() == 0);
@@ -169,6 +181,8 @@ TEST_CASE("bad flags end the launcher with exit code 2 before it starts anything
       {"--layers=4", "at least two layers"},
       {"--optimizer=lbfgs", "unknown optimizer"},
       {"--plugin=/nowhere.so", "/nowhere.so"},
+      {"--wire=f64", "use f32, f16 or bf16"},
+      {"--transport=tcp", "use auto, grpc or shm"},
   }));
   Launched launched({flag});
   CHECK(launched.Finish() == 2);

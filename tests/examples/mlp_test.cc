@@ -117,6 +117,27 @@ TEST_CASE("logits of any size give a finite, right loss") {
   CHECK(right->loss == 0);
 }
 
+TEST_CASE("a smaller batch after a larger one is computed as by a new network") {
+  const MlpOptions options{.layers = {6, 20, 9, 4}, .seed = 3};
+  const auto gradient = [](Mlp* mlp, const Batch& batch) {
+    std::vector<float> result(mlp->parameters().size());
+    REQUIRE(mlp->ComputeGradient(batch, absl::MakeSpan(result)).ok());
+    return result;
+  };
+  const Batch small = RandomBatch(5, 6, 4, 1);
+  auto used = MakeMlp(options);
+  gradient(used.get(), RandomBatch(33, 6, 4, 2));
+  CHECK(gradient(used.get(), small) == gradient(MakeMlp(options).get(), small));
+}
+
+TEST_CASE("no layer hides that a parameter is not a number") {
+  auto mlp = MakeMlp({.layers = {2, 5, 3}});
+  mlp->parameters()[0] = std::numeric_limits<float>::quiet_NaN();
+  const auto results = mlp->TrainOnBatch(RandomBatch(4, 2, 3, 1));
+  REQUIRE(results.ok());
+  CHECK(std::isnan((*results)[0]));
+}
+
 TEST_CASE("the network lists its tensors in the order of its parameters") {
   const auto mlp = MakeMlp({.layers = {7, 5, 3}});
   const std::vector<MlpTensor> tensors = mlp->tensors();

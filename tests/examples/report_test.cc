@@ -21,7 +21,9 @@ const std::vector<Run> kRuns = {{.algorithm = "adag",
                                  .mean_staleness = 2.987,
                                  .wall_s = 13.27,
                                  .samples_per_s = 45213.4,
-                                 .test_accuracy = 0.98125},
+                                 .test_accuracy = 0.98125,
+                                 .transport = "grpc",
+                                 .wire = "bf16"},
                                 {.algorithm = "single",
                                  .workers = 1,
                                  .epochs = 10,
@@ -41,7 +43,7 @@ TEST_CASE("the table's JSON has one object a row, with the documented names") {
   REQUIRE(json.size() == 1);
   REQUIRE(json.at("runs").size() == 2);
   const auto& run = json["runs"][0];
-  CHECK(run.size() == 9);
+  CHECK(run.size() == 11);
   CHECK(run.at("algorithm") == "adag");
   CHECK(run.at("workers") == 4);
   CHECK(run.at("window") == 5);
@@ -51,6 +53,8 @@ TEST_CASE("the table's JSON has one object a row, with the documented names") {
   CHECK(run.at("wall_s") == 13.27);
   CHECK(run.at("samples_per_s") == 45213.4);
   CHECK(run.at("test_accuracy") == 0.98125);
+  CHECK(run.at("transport") == "grpc");
+  CHECK(run.at("wire") == "bf16");
   CHECK(json["runs"][1].at("algorithm") == "single");
   CHECK(nlohmann::json::parse(ToJson(std::vector<Run>())) == nlohmann::json::parse(R"({"runs": []})"));
 }
@@ -81,7 +85,9 @@ TEST_CASE("a worker's summary survives its file's format") {
                         .epochs = 2,
                         .mean_staleness = 1.5,
                         .last_loss = 0.125,
-                        .reached_target_loss = true};
+                        .reached_target_loss = true,
+                        .transport = "shm",
+                        .wire = "f16"};
   auto parsed = ParseWorkerSummary(ToJson(summary));
   REQUIRE(parsed.ok());
   CHECK(parsed->start_s == 12.5);
@@ -94,6 +100,8 @@ TEST_CASE("a worker's summary survives its file's format") {
   CHECK(parsed->mean_staleness == 1.5);
   CHECK(parsed->last_loss == 0.125);
   CHECK(parsed->reached_target_loss);
+  CHECK(parsed->transport == "shm");
+  CHECK(parsed->wire == "f16");
   CHECK_FALSE(parsed->test_accuracy.has_value());
   summary.test_accuracy = 0.75;
   parsed = ParseWorkerSummary(ToJson(summary));

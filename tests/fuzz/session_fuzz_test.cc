@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/encoding.h"
 #include "tests/fuzz/mutation.h"
 #include "tests/integration/fixtures.h"
 #include "tests/integration/raw_stream.h"
@@ -35,8 +36,12 @@ TEST_CASE("damaged exchanges harm nobody else") {
       *request.mutable_header() = CommitHeader("m", "a", incarnation, sequence, kFloats);
       request.mutable_header()->set_wait_ms(10);
       request.mutable_header()->set_pull(random() % 2 == 0);
+      const auto encoding = static_cast<v1::Encoding>(random() % 3);
+      request.mutable_header()->set_encoding(encoding);
       const std::vector<float> ones(kFloats, 1);
-      request.mutable_chunk()->set_data(ones.data(), kFloats * sizeof(float));
+      std::string data(kFloats * FloatBytes(encoding), '\0');
+      Narrow(encoding, ones.data(), kFloats, data.data());
+      request.mutable_chunk()->set_data(data);
       std::string bytes = request.SerializeAsString();
       if (random() % 4 != 0) Mutate(&random, &bytes);
       if (!stream.Write(bytes)) break;

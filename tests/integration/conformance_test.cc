@@ -1,6 +1,8 @@
-// Every algorithm that has a server, under every consistency: two workers train a quadratic through a real server.
+// Every algorithm that has a server, under every consistency and every way that floats may travel: two workers train a
+// quadratic through a real server.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "algorithms/registry.h"
 #include "tests/integration/fixtures.h"
 #include "tests/support/await.h"
+#include "tests/support/process.h"
 
 namespace paramd {
 namespace {
@@ -16,8 +19,25 @@ constexpr size_t kFloats = 300;
 constexpr float kStart = 9;
 constexpr float kTarget = 1;
 
-void TrainThroughServer(const Server& server, const std::string& algorithm, const std::string& consistency) {
-  INFO(algorithm << " " << consistency);
+// How the floats of exchanges get from the workers to the server and back.
+struct Way {
+  const char* name;
+  bool unix_socket;
+  Transport transport;
+  Wire wire;
+};
+
+constexpr Way kWays[] = {
+    {"f32/tcp", false, Transport::kGrpc, Wire::kFloat32},
+    {"f32/unix", true, Transport::kGrpc, Wire::kFloat32},
+    {"f16/tcp", false, Transport::kGrpc, Wire::kFloat16},
+    {"bf16/tcp", false, Transport::kGrpc, Wire::kBfloat16},
+    {"f32/shm", false, Transport::kShm, Wire::kFloat32},
+};
+
+void TrainThroughServer(const Server& server, const Way& way, const std::string& algorithm,
+                        const std::string& consistency) {
+  INFO(way.name << " " << algorithm << " " << consistency);
   const std::string model =
       absl::StrCat(algorithm, "-", consistency.substr(0, 4), consistency.back() == '0' ? "0" : "");
   const auto spec =
@@ -26,19 +46,26 @@ void TrainThroughServer(const Server& server, const std::string& algorithm, cons
   REQUIRE(Connect(server.address())->CreateModel(*spec).ok());
   absl::StatusOr<TrainSummary> summaries[2];
   std::string joined[2];
+  Transport transports[2] = {};
   {
     std::vector<Thread> threads;
     for (int w = 0; w < 2; ++w) {
       threads.emplace_back([&, w] {
         Quadratic quadratic(kFloats, kStart, kTarget);
         EmptyBatches batches(13);
-        const auto on_joined = [&joined, w](Worker* worker, TrainLoop*) {
-          if (worker != nullptr) joined[w] = worker->model().spec().name();
+        const auto on_joined = [&joined, &transports, w](Worker* worker, TrainLoop*) {
+          if (worker == nullptr) return;
+          joined[w] = worker->model().spec().name();
+          transports[w] = worker->transport();
         };
-        summaries[w] =
-            RunWorker({.server = server.address(), .model = model, .worker = std::to_string(w), .create = spec},
-                      {.epochs = 5, .communication_window = 4, .exchange_timeout = kCallTimeout}, &quadratic, &batches,
-                      on_joined);
+        summaries[w] = RunWorker({.server = server.address(),
+                                  .model = model,
+                                  .worker = std::to_string(w),
+                                  .create = spec,
+                                  .transport = way.transport,
+                                  .wire = way.wire},
+                                 {.epochs = 5, .communication_window = 4, .exchange_timeout = kCallTimeout}, &quadratic,
+                                 &batches, on_joined);
       });
     }
   }
@@ -48,6 +75,7 @@ void TrainThroughServer(const Server& server, const std::string& algorithm, cons
     REQUIRE(summaries[w].ok());
     CHECK(summaries[w]->steps == 5 * 13);
     CHECK(summaries[w]->exchanges >= 5);
+    CHECK(transports[w] == way.transport);
     const auto [center, version] = ReadCenter(server.address(), joined[w]);
     CHECK(version >= summaries[w]->exchanges);
     for (const float value : center) {
@@ -71,13 +99,15 @@ void TrainThroughServer(const Server& server, const std::string& algorithm, cons
   }
 }
 
-TEST_CASE("every algorithm trains through a server under every consistency") {
-  const auto server = StartServer();
+TEST_CASE("every algorithm trains through a server under every consistency, whatever way the floats travel") {
+  const Way& way = GENERATE(from_range(std::begin(kWays), std::end(kWays)));
+  const auto server =
+      StartServer(way.unix_socket ? ServerOptions{.listen = "unix:" + TemporaryPath("socket")} : ServerOptions());
   int trained = 0;
   for (const Algorithm* algorithm : ListAlgorithms()) {
     if (algorithm->make_server == nullptr) continue;
     for (const std::string consistency : {"async", "bounded:0", "bounded:2", "sync"}) {
-      TrainThroughServer(*server, algorithm->name, consistency);
+      TrainThroughServer(*server, way, algorithm->name, consistency);
       ++trained;
     }
   }

@@ -282,7 +282,37 @@ TEST_CASE("a draining daemon takes nothing new") {
 TEST_CASE("the standard health service") {
   Daemon daemon;
   // HealthCheckResponse{status: SERVING}.
-  CHECK(CallRaw(daemon.address(), "/grpc.health.v1.Health/Check", "") == "\x08\x01");
+  const std::string check = "/grpc.health.v1.Health/Check";
+  CHECK(CallRaw(daemon.address(), check, "") == "\x08\x01");
+  CHECK(CallRaw(daemon.address(), check, "\x0a\x19paramd.v1.ParameterServer") == "\x08\x01");
+  RawStream unknown(OpenChannel(daemon.address()), check);
+  CHECK(unknown.Write("\x0a\x03xyz"));
+  CHECK_FALSE(unknown.Read().has_value());
+  CHECK(unknown.Finish().error_code() == grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_CASE("who watches the daemon's health is told that it drains, and does not hold it up") {
+  Stuck stuck("1m");
+  RawStream watch(OpenChannel(stuck.daemon.address()), "/grpc.health.v1.Health/Watch");
+  REQUIRE(watch.Write(""));
+  CHECK(watch.Read() == "\x08\x01");
+  stuck.daemon.process().Signal(SIGTERM);
+  // HealthCheckResponse{status: NOT_SERVING}.
+  CHECK(watch.Read() == "\x08\x02");
+  CHECK_FALSE(watch.Read().has_value());
+  CHECK(watch.Finish().ok());
+}
+
+TEST_CASE("a watch that its client gives up leaves nothing behind") {
+  Daemon daemon;
+  const auto channel = OpenChannel(daemon.address());
+  for (int i = 0; i < 200; ++i) {
+    RawStream watch(channel, "/grpc.health.v1.Health/Watch");
+    if (watch.Write("") && i % 2 == 0) CHECK(watch.Read() == "\x08\x01");
+    watch.Cancel();
+  }
+  daemon.process().Signal(SIGTERM);
+  CHECK(daemon.process().Wait() == 0);
 }
 
 TEST_CASE("the standard reflection service describes ours") {
@@ -296,6 +326,20 @@ TEST_CASE("the standard reflection service describes ours") {
   const std::string file =
       CallRaw(daemon.address(), method, absl::StrCat("\x22", std::string(1, static_cast<char>(symbol.size())), symbol));
   CHECK_THAT(file, Catch::Contains("ExchangeHeader") && Catch::Contains("max_in_flight_bytes"));
+  // The successor of v1alpha has the same messages.
+  CHECK(CallRaw(daemon.address(), "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                std::string("\x3a\x00", 2)) == list);
+  CHECK_THAT(CallRaw(daemon.address(), method, "\x22\x03xyz"), Catch::Contains("there is no xyz"));
+  CHECK_THAT(CallRaw(daemon.address(), method, "\xff\xff"), Catch::Contains("ask for"));
+}
+
+TEST_CASE("a method that the server does not have") {
+  Daemon daemon;
+  RawStream stream(OpenChannel(daemon.address()), "/paramd.v1.ParameterServer/Improve");
+  CHECK_FALSE(stream.Read().has_value());
+  const grpc::Status status = stream.Finish();
+  CHECK(status.error_code() == grpc::StatusCode::UNIMPLEMENTED);
+  CHECK_THAT(status.error_message(), Catch::Contains("/paramd.v1.ParameterServer/Improve"));
 }
 
 TEST_CASE("a plugin's algorithm trains through an unmodified daemon") {

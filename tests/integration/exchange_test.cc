@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/tensor_codec.h"
 #include "tests/integration/fixtures.h"
+#include "tests/support/transport.h"
 
 namespace paramd {
 namespace {
@@ -213,7 +214,10 @@ TEST_CASE("pulls are never torn while others commit") {
     std::vector<Thread> threads;
     for (int w = 0; w < kWorkers; ++w) {
       threads.emplace_back([&, w] {
-        auto worker = Worker::Join({.server = server->address(), .model = "ones", .worker = std::to_string(w)});
+        auto worker = Worker::Join({.server = server->address(),
+                                    .model = "ones",
+                                    .worker = std::to_string(w),
+                                    .transport = TestWorkerTransport()});
         if (!worker.ok()) {
           errors[w] = worker.status().ToString();
           return;

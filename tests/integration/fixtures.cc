@@ -2,6 +2,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/process.h"
+#include "tests/support/transport.h"
+
 namespace paramd {
 
 v1::ModelSpec Spec(const std::string& name, const std::string& algorithm, size_t floats, const std::string& consistency,
@@ -22,7 +25,9 @@ v1::ModelSpec Spec(const std::string& name, const std::string& algorithm, size_t
 }
 
 std::unique_ptr<Server> StartServer(ServerOptions options) {
-  if (options.listen == ServerOptions().listen) options.listen = "127.0.0.1:0";
+  if (options.listen == ServerOptions().listen) {
+    options.listen = TestTransport() == "unix" ? "unix:" + TemporaryPath("socket") : "127.0.0.1:0";
+  }
   auto server = Server::Start(options);
   INFO(server.status());
   REQUIRE(server.ok());
@@ -37,6 +42,7 @@ std::unique_ptr<Admin> Connect(const std::string& server) {
 }
 
 std::unique_ptr<Worker> Join(WorkerOptions options) {
+  if (options.transport == Transport::kAuto) options.transport = TestWorkerTransport();
   auto worker = Worker::Join(std::move(options));
   INFO(worker.status());
   REQUIRE(worker.ok());

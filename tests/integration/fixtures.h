@@ -27,9 +27,11 @@ inline constexpr absl::Duration kCallTimeout = absl::Seconds(60);
 v1::ModelSpec Spec(const std::string& name, const std::string& algorithm, size_t floats,
                    const std::string& consistency = "", const Hyperparameters& hyperparameters = {});
 
-// On a port that the system chooses. Fails the test if it does not start, as do all functions below.
+// On a port that the system chooses, or a socket if that is the way of this run (tests/support/transport.h). Fails the
+// test if it does not start, as do all functions below.
 std::unique_ptr<Server> StartServer(ServerOptions options = {});
 std::unique_ptr<Admin> Connect(const std::string& server);
+// By this run's way, unless the options name a transport.
 std::unique_ptr<Worker> Join(WorkerOptions options);
 std::unique_ptr<Worker> Join(const std::string& server, const std::string& model, const std::string& worker);
 

@@ -12,12 +12,13 @@
 #include "client/worker.h"
 #include "proto/tensor_codec.h"
 #include "tests/integration/stub_session.h"
+#include "tests/support/transport.h"
 
 namespace paramd {
 namespace {
 
 int Run(const std::string& server, const std::string& model, const std::string& name, bool half) {
-  auto worker = Worker::Join({.server = server, .model = model, .worker = name});
+  auto worker = Worker::Join({.server = server, .model = model, .worker = name, .transport = TestWorkerTransport()});
   if (!worker.ok()) {
     std::cerr << worker.status() << std::endl;
     return 1;

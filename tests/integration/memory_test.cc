@@ -24,7 +24,8 @@ uint64_t PeakMemory(const std::string& algorithm, int workers) {
     std::vector<Thread> threads;
     for (int w = 0; w < workers; ++w) {
       threads.emplace_back([&, w] {
-        auto worker = Worker::Join({.server = daemon.address(), .model = "m", .worker = std::to_string(w)});
+        auto worker = Worker::Join(
+            {.server = daemon.address(), .model = "m", .worker = std::to_string(w), .transport = Transport::kGrpc});
         results[w] = worker.status();
         // As workers do that begin together.
         if (worker.ok()) results[w] = (*worker)->Initialize(update, absl::Minutes(10));

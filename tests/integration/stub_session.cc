@@ -65,6 +65,12 @@ bool StubSession::Send(uint64_t offset, absl::Span<const float> chunk) {
   return stream_->Write(request);
 }
 
+std::optional<v1::ExchangeReply> StubSession::ReceiveMessage() {
+  v1::ExchangeReply reply;
+  if (!stream_->Read(&reply)) return std::nullopt;
+  return reply;
+}
+
 std::optional<StubSession::Answer> StubSession::Receive() {
   Answer answer;
   size_t received = 0;

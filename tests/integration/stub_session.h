@@ -35,6 +35,11 @@ class StubSession {
   bool Send(const v1::ExchangeHeader& header, uint64_t offset, absl::Span<const float> chunk);
   bool Send(uint64_t offset, absl::Span<const float> chunk);
 
+  bool Send(const v1::ExchangeRequest& request) { return stream_->Write(request); }
+
+  // One message as it came; nothing if the stream has ended.
+  std::optional<v1::ExchangeReply> ReceiveMessage();
+
   struct Answer {
     v1::ReplyHeader header;
     std::vector<float> center;

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/block.h"
+
 namespace paramd {
 namespace {
 
@@ -24,10 +26,15 @@ std::vector<float> Ramp(size_t n) {
   return floats;
 }
 
-// A message of the bytes of `floats`, cut at `cuts`, each piece `misalignment` bytes after an aligned address.
+std::string Bytes(v1::Encoding encoding, const std::vector<float>& floats) {
+  std::string bytes(floats.size() * FloatBytes(encoding), '\0');
+  Narrow(encoding, floats.data(), floats.size(), bytes.data());
+  return bytes;
+}
+
+// A message of `bytes`, cut at `cuts`, each piece `misalignment` bytes after an aligned address.
 struct Message {
-  Message(const std::vector<float>& floats, std::vector<size_t> cuts, size_t misalignment) {
-    const std::string_view bytes(reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float));
+  Message(const std::string& bytes, std::vector<size_t> cuts, size_t misalignment) {
     cuts.push_back(bytes.size());
     size_t begin = 0;
     for (const size_t end : cuts) {
@@ -47,7 +54,7 @@ struct Message {
 
 absl::Status Append(CommitBuffer* buffer, uint64_t offset, const std::vector<float>& floats,
                     std::vector<size_t> cuts = {}, size_t misalignment = 0) {
-  const Message message(floats, std::move(cuts), misalignment);
+  const Message message(Bytes(v1::FLOAT32, floats), std::move(cuts), misalignment);
   return buffer->Append(offset, message.pieces, message.owner);
 }
 
@@ -217,6 +224,71 @@ TEST_CASE("A reader that keeps the bytes can be followed by another one") {
     reader.Read(2);
   }
   CHECK(ReadAll(&buffer, 5, {2}) == Ramp(5));
+}
+
+TEST_CASE("Floats in fewer bytes are widened as they are read, wherever pieces split them") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT16, v1::BFLOAT16);
+  const std::vector<float> sent = {1, -2.5f, 3.5f, 0.25f, -96};
+  for (size_t first = 0; first <= 10; ++first) {
+    for (size_t second = first; second <= 10; ++second) {
+      for (const std::vector<size_t>& steps : {std::vector<size_t>{1}, {2}, {5}, {3, 1}}) {
+        INFO(EncodingName(encoding) << ", cut at " << first << " and " << second << ", steps of " << steps[0]);
+        CommitBuffer buffer(5, encoding);
+        const Message message(Bytes(encoding, sent), {first, second}, 1);
+        REQUIRE(buffer.Append(0, message.pieces, message.owner).ok());
+        REQUIRE(buffer.complete());
+        REQUIRE(buffer.first_non_finite() == -1);
+        REQUIRE(ReadAll(&buffer, 5, steps) == sent);
+      }
+    }
+  }
+}
+
+TEST_CASE("A reader begins at any block of floats in fewer bytes") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT16, v1::BFLOAT16);
+  constexpr size_t kFloats = 2 * kBlockFloats + 3;
+  std::vector<float> sent(kFloats);
+  for (size_t i = 0; i < kFloats; ++i) sent[i] = static_cast<float>(i % 251);
+  const std::string bytes = Bytes(encoding, sent);
+  CommitBuffer buffer(kFloats, encoding);
+  // Messages that end in the middle of a block.
+  for (size_t begin = 0; begin < kFloats;) {
+    const size_t n = std::min<size_t>(100'001, kFloats - begin);
+    REQUIRE(buffer.Append(begin, {std::string_view(bytes).substr(2 * begin, 2 * n)}, nullptr).ok());
+    begin += n;
+  }
+  for (const size_t block : {2, 0, 1}) {
+    CommitBuffer::Reader reader(&buffer, /*release=*/true, block);
+    const size_t begin = block * kBlockFloats, end = std::min(kFloats, begin + kBlockFloats);
+    for (size_t i = begin; i < end; i += kPieceFloats) {
+      const absl::Span<const float> read = reader.Read(std::min(kPieceFloats, end - i));
+      if (!std::equal(read.begin(), read.end(), &sent[i])) FAIL_CHECK("block " << block << ", float " << i);
+    }
+  }
+}
+
+TEST_CASE("The first NaN or infinity in fewer bytes is found") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT16, v1::BFLOAT16);
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
+    INFO(EncodingName(encoding) << " " << bad);
+    std::vector<float> sent(kPieceFloats + 9, 1);
+    sent[kPieceFloats + 3] = bad;
+    CommitBuffer buffer(sent.size(), encoding);
+    const Message message(Bytes(encoding, sent), {1}, 0);
+    REQUIRE(buffer.Append(0, message.pieces, message.owner).ok());
+    CHECK(buffer.first_non_finite() == kPieceFloats + 3);
+  }
+}
+
+TEST_CASE("Bytes that are no whole number of narrow floats, or too many, are refused") {
+  CommitBuffer odd(3, v1::BFLOAT16);
+  const absl::Status status = odd.Append(0, {"1234", "5"}, nullptr);
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(status.message()), Contains("5 bytes") && Contains("bf16"));
+  CommitBuffer full(3, v1::FLOAT16);
+  CHECK(full.Append(0, {"12345678"}, nullptr).code() == absl::StatusCode::kInvalidArgument);
+  CHECK(full.Append(0, {"1234", "56"}, nullptr).ok());
+  CHECK(full.complete());
 }
 
 }  // namespace

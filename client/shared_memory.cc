@@ -1,0 +1,102 @@
+#include "client/shared_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "shm/handshake.h"
+
+namespace paramd {
+namespace {
+
+// The daemon answers at once, unless it is stopped.
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(2);
+
+}  // namespace
+
+SharedMemory::SharedMemory(Options options) : options_(std::move(options)), layout_(LayOutSegment(options_.floats)) {
+  auto memory = Segment::Private(layout_.bytes);
+  if (!memory.ok()) return;
+  memory_ = *std::move(memory);
+  commit_ = memory_->Floats(layout_.commit_begin, options_.floats);
+  center_ = memory_->Floats(layout_.center_begin, options_.floats);
+}
+
+absl::Status SharedMemory::Attach(const std::string& socket, absl::Time deadline) {
+  if (socket.empty()) return absl::UnavailableError("the daemon shares no memory (--max_shared_bytes=0)");
+  if (!memory_.has_value()) return absl::UnavailableError("there is no address space for the buffers");
+  // The daemon lets go of the old segment first.
+  link_ = FileDescriptor();
+  auto granted = RequestSegment(socket, layout_.bytes, std::min(kHandshakeTimeout, deadline - absl::Now()));
+  if (!granted.ok()) return granted.status();
+  auto segment = Segment::Map(granted->memory, layout_.bytes);
+  if (!segment.ok()) return segment.status();
+  if (auto status = segment->Replace(&*memory_); !status.ok()) return status;
+  memory_ = *std::move(segment);
+  link_ = std::move(granted->link);
+  segment_ = granted->id;
+  trusted_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemory::Join(const std::string& socket, absl::Time deadline) {
+  const absl::Status attached = Attach(socket, deadline);
+  if (attached.ok()) {
+    in_use_ = true;
+  } else if (options_.required) {
+    return absl::Status(attached.code(), absl::StrCat("no shared memory with the daemon: ", attached.message(),
+                                                      "; use the transport grpc, or auto"));
+  } else if (options_.on_event != nullptr) {
+    options_.on_event(absl::StrCat("exchanges go over gRPC: ", attached.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemory::Begin(v1::ExchangeHeader* header, Retry* retry) {
+  header->clear_segment();
+  while (in_use() && !(trusted_ && LinkAlive(link_))) {
+    auto socket = options_.find_socket(retry);
+    if (!socket.ok()) return socket.status();
+    const absl::Status attached = Attach(*socket, retry->attempt_deadline());
+    if (attached.ok()) break;
+    if (!options_.required) {
+      if (options_.on_event != nullptr) {
+        options_.on_event(absl::StrCat("exchanges go over gRPC from now on: ", attached.message()));
+      }
+      in_use_ = false;
+    } else if (auto next = retry->Next(attached); !next.ok()) {
+      return next;
+    }
+  }
+  if (!in_use()) return absl::OkStatus();
+  header->set_segment(segment_);
+  if (header->commit_floats() != 0) memory_->StoreCommitWord(header->sequence());
+  return absl::OkStatus();
+}
+
+grpc::ByteBuffer SharedMemory::Put(const v1::ExchangeHeader& header, absl::Span<const float> commit) const {
+  if (commit.data() != commit_.data()) std::memcpy(commit_.data(), commit.data(), commit.size() * sizeof(float));
+  return EncodeSharedExchange(&header, 0, layout_.commit_begin, commit.size());
+}
+
+absl::Status SharedMemory::Take(const DecodedExchange& message, absl::Span<float> center, size_t* received) const {
+  const uint64_t due = layout_.center_begin + *received * sizeof(float);
+  if (message.offset != *received || message.shared_begin != due || message.shared_floats > center.size() - *received) {
+    return absl::InternalError(absl::StrCat(
+        "the server put ", message.shared_floats, " floats of the center from ", message.offset, " on at byte ",
+        message.shared_begin, " of the shared memory, where float ", *received, " was due at byte ", due));
+  }
+  if (center.data() != center_.data()) {
+    std::memcpy(center.data() + *received, center_.data() + *received, message.shared_floats * sizeof(float));
+  }
+  *received += message.shared_floats;
+  return absl::OkStatus();
+}
+
+void SharedMemory::TakeBack() const {
+  if (memory_.has_value()) memory_->StoreCommitWord(0);
+}
+
+}  // namespace paramd

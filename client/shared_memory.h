@@ -1,0 +1,84 @@
+// The same-host transport of a worker: its buffers, and the segment that they are in. Internal to the client.
+#ifndef PARAMD_CLIENT_SHARED_MEMORY_H_
+#define PARAMD_CLIENT_SHARED_MEMORY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/transport.h"
+#include "proto/paramd.pb.h"
+#include "proto/tensor_codec.h"
+#include "shm/file_descriptor.h"
+#include "shm/segment.h"
+
+namespace paramd {
+
+// Two buffers of the center's length, at addresses that stay. They are ordinary memory, or a segment that the daemon
+// sees, too; when the segment is lost they stay as they are, and another one takes their place at the next exchange.
+//
+// Thread-compatible but for in_use(). The buffers belong to the caller except during an exchange.
+class SharedMemory {
+ public:
+  struct Options {
+    uint64_t floats = 0;    // of the center
+    bool required = false;  // an error where there is no shared memory, rather than gRPC
+    // Asks the daemon for the name of its socket, anew.
+    std::function<absl::StatusOr<std::string>(Retry*)> find_socket;
+    std::function<void(absl::string_view)> on_event;
+  };
+  explicit SharedMemory(Options options);
+
+  // Constant. Empty if the system has no memory for them.
+  absl::Span<float> commit_buffer() const { return commit_; }
+  absl::Span<float> center_buffer() const { return center_; }
+
+  // Gets a segment from the daemon's socket. Errors only if shared memory is required.
+  absl::Status Join(const std::string& socket, absl::Time deadline);
+
+  // Whether exchanges go through a segment. Thread-safe.
+  bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
+
+  // Before an attempt of an exchange: names the segment in `header` if the exchange is to go through it, after getting
+  // another one if need be. Errors: what the caller of the exchange should be told.
+  absl::Status Begin(v1::ExchangeHeader* header, Retry* retry);
+
+  // The message of a commit: its floats are in the segment now.
+  grpc::ByteBuffer Put(const v1::ExchangeHeader& header, absl::Span<const float> commit) const;
+
+  // Takes over a chunk of the center, which must begin at float `*received`. INTERNAL if the server does not keep to
+  // the protocol.
+  absl::Status Take(const DecodedExchange& message, absl::Span<float> center, size_t* received) const;
+
+  // The attempt failed without an answer: the daemon may still be writing to the segment.
+  void Distrust() { trusted_ = false; }
+
+  // The exchange has failed: its commit must not be applied any more, for the caller may change it now.
+  void TakeBack() const;
+
+ private:
+  absl::Status Attach(const std::string& socket, absl::Time deadline);
+
+  // Constant after construction.
+  const Options options_;
+  const SegmentLayout layout_;
+  absl::Span<float> commit_;
+  absl::Span<float> center_;
+
+  std::atomic<bool> in_use_{false};
+  std::optional<Segment> memory_;  // of the buffers
+  FileDescriptor link_;            // to the daemon; its end is the segment's
+  uint64_t segment_ = 0;
+  bool trusted_ = false;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_CLIENT_SHARED_MEMORY_H_

@@ -1,0 +1,65 @@
+// The streams that are open, so that a drain can end them.
+#ifndef PARAMD_SERVER_STREAMS_H_
+#define PARAMD_SERVER_STREAMS_H_
+
+#include <cstddef>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "sync/mutex.h"
+
+namespace paramd {
+
+// A call that lasts until its client ends it.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  // Ends the call: at once if it is idle, else after what it is doing. Thread-safe.
+  virtual void Drain() = 0;
+};
+
+// Thread-safe.
+class Streams {
+ public:
+  // A stream that is added to ones that drain is drained at once.
+  void Add(std::shared_ptr<Stream> stream) {
+    bool drain = false;
+    {
+      MutexLock lock(&mutex_);
+      streams_.insert(stream);
+      drain = draining_;
+    }
+    if (drain) stream->Drain();
+  }
+
+  void Remove(const std::shared_ptr<Stream>& stream) {
+    MutexLock lock(&mutex_);
+    streams_.erase(stream);
+  }
+
+  size_t size() const {
+    MutexLock lock(&mutex_);
+    return streams_.size();
+  }
+
+  void Drain() {
+    std::vector<std::shared_ptr<Stream>> streams;
+    {
+      MutexLock lock(&mutex_);
+      draining_ = true;
+      streams.assign(streams_.begin(), streams_.end());
+    }
+    for (const auto& stream : streams) stream->Drain();
+  }
+
+ private:
+  mutable Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_SERVER_STREAMS_H_

@@ -1,0 +1,119 @@
+#include "shm/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
+
+uint64_t RoundUpToPages(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+absl::Status SystemError(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+SegmentLayout LayOutSegment(uint64_t floats) {
+  const uint64_t buffer = RoundUpToPages(floats * sizeof(float));
+  return {.commit_begin = kPageBytes, .center_begin = kPageBytes + buffer, .bytes = kPageBytes + 2 * buffer};
+}
+
+absl::StatusOr<Segment> Segment::Create(uint64_t bytes, FileDescriptor* memory) {
+  bytes = RoundUpToPages(bytes);
+  FileDescriptor made(memfd_create("paramd", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!made.valid()) return SystemError("can't make shared memory");
+  if (ftruncate(made.get(), static_cast<off_t>(bytes)) != 0 || fcntl(made.get(), F_ADD_SEALS, kSeals) != 0) {
+    return SystemError(absl::StrCat("can't make ", bytes, " bytes of shared memory"));
+  }
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made.get(), 0);
+  if (mapped == MAP_FAILED) return SystemError(absl::StrCat("can't map ", bytes, " bytes of shared memory"));
+  *memory = std::move(made);
+  return Segment(mapped, bytes);
+}
+
+absl::StatusOr<Segment> Segment::Map(const FileDescriptor& memory, uint64_t bytes) {
+  bytes = RoundUpToPages(bytes);
+  struct stat file {};
+  const int seals = fcntl(memory.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 ||
+      fstat(memory.get(), &file) != 0 || static_cast<uint64_t>(file.st_size) != bytes) {
+    return absl::FailedPreconditionError(absl::StrCat("the shared memory that was offered is not ", bytes,
+                                                      " bytes that nobody can resize; is it paramd who offers it?"));
+  }
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  if (mapped == MAP_FAILED) return SystemError(absl::StrCat("can't map ", bytes, " bytes of shared memory"));
+  Segment segment(mapped, bytes);
+  // An older kernel does not know this, and then the pages come as they are used.
+  if (madvise(mapped, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
+    return SystemError(absl::StrCat("there are no ", bytes, " bytes of memory to share"));
+  }
+  return segment;
+}
+
+absl::StatusOr<Segment> Segment::Private(uint64_t bytes) {
+  bytes = RoundUpToPages(bytes);
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return SystemError(absl::StrCat("can't get ", bytes, " bytes of memory"));
+  return Segment(mapped, bytes);
+}
+
+Segment::Segment(Segment&& other) noexcept
+    : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Segment& Segment::operator=(Segment other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Segment::~Segment() {
+  if (memory_ != nullptr) munmap(memory_, bytes_);
+}
+
+absl::Span<float> Segment::Floats(uint64_t begin, uint64_t floats) const {
+  if (begin < kPageBytes || begin % alignof(float) != 0 || begin > bytes_ ||
+      floats > (bytes_ - begin) / sizeof(float)) {
+    return {};
+  }
+  return {reinterpret_cast<float*>(memory_ + begin), floats};
+}
+
+std::atomic_ref<uint64_t> Segment::commit_word() const {
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(memory_));
+}
+
+void Segment::StoreCommitWord(uint64_t sequence) const {
+  // What was written before is seen by whoever sees the word; what is written from now on is not seen before it.
+  commit_word().store(sequence, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+uint64_t Segment::LoadCommitWord() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return commit_word().load(std::memory_order_seq_cst);
+}
+
+absl::Status Segment::Replace(Segment* other) {
+  std::memcpy(memory_ + kPageBytes, other->memory_ + kPageBytes, bytes_ - kPageBytes);
+  if (mremap(memory_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, other->memory_) == MAP_FAILED) {
+    return SystemError("can't move shared memory");
+  }
+  memory_ = std::exchange(other->memory_, nullptr);
+  other->bytes_ = 0;
+  return absl::OkStatus();
+}
+
+}  // namespace paramd

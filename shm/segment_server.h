@@ -1,0 +1,92 @@
+// Hands out segments to the workers on this host.
+#ifndef PARAMD_SHM_SEGMENT_SERVER_H_
+#define PARAMD_SHM_SEGMENT_SERVER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "shm/file_descriptor.h"
+#include "shm/segment.h"
+#include "sync/mutex.h"
+
+namespace paramd {
+
+struct SegmentServerOptions {
+  uint64_t max_bytes = 0;                             // of all segments together
+  std::function<uint64_t()> max_segment_bytes;        // of one; called on the server's thread
+  size_t max_connections = 4096;                      // one a segment, or to be one
+  absl::Duration request_timeout = absl::Seconds(5);  // from connecting to having asked
+};
+
+// A quarter of the machine's memory.
+uint64_t DefaultMaxSharedBytes();
+
+// Listens on an abstract socket of a random name, on a thread of its own, which never waits for a peer. Only peers of
+// the daemon's own user or root get memory. A segment is forgotten when its connection ends, which the system does for
+// a process that dies. Thread-safe.
+class SegmentServer {
+ public:
+  // UNAVAILABLE with the system's reason.
+  static absl::StatusOr<std::unique_ptr<SegmentServer>> Start(SegmentServerOptions options);
+  ~SegmentServer();
+
+  SegmentServer(const SegmentServer&) = delete;
+  SegmentServer& operator=(const SegmentServer&) = delete;
+
+  // Without the zero byte that it begins with.
+  const std::string& socket_name() const { return socket_name_; }
+
+  // Null if there is none. The memory stays for as long as somebody holds it.
+  std::shared_ptr<const Segment> Find(uint64_t id) const;
+
+  size_t segments() const;
+  uint64_t bytes() const { return bytes_->load(); }  // of all whose memory is still held
+
+ private:
+  struct Connection {
+    FileDescriptor socket;
+    absl::Time deadline;   // to have asked; infinite once it has
+    uint64_t segment = 0;  // 0: has not asked yet
+  };
+
+  explicit SegmentServer(SegmentServerOptions options);
+  absl::Status Listen();
+  void Run();
+  void Accept();
+  // What a peer sent, or its end; false if the connection is to be closed.
+  bool Handle(Connection* connection);
+  absl::Status Grant(uint64_t bytes, Connection* connection);
+  void Forget(const Connection& connection);
+
+  // Constant after Start.
+  const SegmentServerOptions options_;
+  std::string socket_name_;
+  FileDescriptor listener_;
+  FileDescriptor stop_;  // readable: the thread is to end
+  std::thread thread_;
+
+  // Self-synchronized. The segments' own end counts them, which may come after the server's.
+  const std::shared_ptr<std::atomic<uint64_t>> bytes_ = std::make_shared<std::atomic<uint64_t>>(0);
+
+  // Of the thread.
+  std::list<Connection> connections_;
+  absl::Time accept_after_ = absl::InfinitePast();
+
+  mutable Mutex mutex_;
+  std::map<uint64_t, std::shared_ptr<const Segment>> segments_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_SHM_SEGMENT_SERVER_H_

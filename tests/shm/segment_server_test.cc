@@ -1,0 +1,254 @@
+// The handshake, with peers of all kinds.
+#include "shm/segment_server.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "shm/handshake.h"
+#include "tests/support/await.h"
+
+namespace paramd {
+namespace {
+
+constexpr uint64_t kBytes = 8192;
+constexpr absl::Duration kTimeout = absl::Seconds(30);
+
+std::unique_ptr<SegmentServer> Start(uint64_t max_bytes = 4 * kBytes, absl::Duration request_timeout = kTimeout,
+                                     size_t max_connections = 16) {
+  auto server = SegmentServer::Start({.max_bytes = max_bytes,
+                                      .max_segment_bytes = [] { return 2 * kBytes; },
+                                      .max_connections = max_connections,
+                                      .request_timeout = request_timeout});
+  INFO(server.status());
+  REQUIRE(server.ok());
+  return *std::move(server);
+}
+
+FileDescriptor Connect(const SegmentServer& server) {
+  FileDescriptor connected(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto address = MakeAbstractAddress(server.socket_name());
+  REQUIRE(address.has_value());
+  REQUIRE(connect(connected.get(), reinterpret_cast<const sockaddr*>(&address->address), address->length) == 0);
+  return connected;
+}
+
+GrantedSegment Request(const SegmentServer& server, uint64_t bytes = kBytes) {
+  auto granted = RequestSegment(server.socket_name(), bytes, kTimeout);
+  INFO(granted.status());
+  REQUIRE(granted.ok());
+  return *std::move(granted);
+}
+
+absl::Status Refused(const SegmentServer& server, uint64_t bytes = kBytes) {
+  return RequestSegment(server.socket_name(), bytes, kTimeout).status();
+}
+
+// What comes back, until the server closes.
+std::string ReadToEnd(const FileDescriptor& socket) {
+  std::string all;
+  char bytes[kMaxSegmentAnswerBytes];
+  while (true) {
+    const ssize_t n = recv(socket.get(), bytes, sizeof(bytes), 0);
+    if (n <= 0) return all;
+    all.append(bytes, static_cast<size_t>(n));
+  }
+}
+
+size_t OpenFiles() {
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) ++files;
+  return files;
+}
+
+TEST_CASE("a worker and the daemon see the same segment until the worker's connection ends") {
+  const auto server = Start();
+  auto granted = std::make_optional(Request(*server));
+  const auto theirs = Segment::Map(granted->memory, kBytes);
+  REQUIRE(theirs.ok());
+  auto ours = server->Find(granted->id);
+  REQUIRE(ours != nullptr);
+  theirs->StoreCommitWord(42);
+  CHECK(ours->LoadCommitWord() == 42);
+  CHECK(server->segments() == 1);
+  CHECK(server->bytes() == kBytes);
+  CHECK(LinkAlive(granted->link));
+  CHECK(server->Find(granted->id + 1) == nullptr);
+  CHECK(server->Find(0) == nullptr);
+
+  const uint64_t id = granted->id;
+  granted.reset();
+  CHECK(Await([&] { return server->segments() == 0; }));
+  CHECK(server->Find(id) == nullptr);
+  // An exchange that is under way keeps the memory, which counts for as long.
+  CHECK(server->bytes() == kBytes);
+  ours->Floats(4096, 1)[0] = 1;
+  ours.reset();
+  CHECK(server->bytes() == 0);
+}
+
+TEST_CASE("nothing is left when the segments and the server are gone") {
+  const size_t before = OpenFiles();
+  {
+    const auto server = Start();
+    std::vector<GrantedSegment> granted;
+    for (int i = 0; i < 3; ++i) granted.push_back(Request(*server));
+    granted.pop_back();
+    CHECK(Await([&] { return server->segments() == 2; }));
+    // The server keeps one file a segment: the connection.
+    CHECK(Await([&] { return OpenFiles() == before + 2 + 2 * 2 + 2; }));
+  }
+  CHECK(OpenFiles() == before);
+}
+
+TEST_CASE("a worker notices that the server is gone") {
+  auto server = Start();
+  const GrantedSegment granted = Request(*server);
+  CHECK(LinkAlive(granted.link));
+  const std::string name = server->socket_name();
+  server.reset();
+  CHECK(Await([&] { return !LinkAlive(granted.link); }));
+  const absl::Status gone = RequestSegment(name, kBytes, kTimeout).status();
+  CHECK(gone.code() == absl::StatusCode::kUnavailable);
+  CHECK_THAT(std::string(gone.message()), Catch::Contains(name) && Catch::Contains("network namespace"));
+}
+
+TEST_CASE("segments beyond the cap are refused until others end") {
+  const auto server = Start(2 * kBytes);
+  auto first = std::make_optional(Request(*server));
+  const GrantedSegment second = Request(*server);
+  const absl::Status refused = Refused(*server);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("16384 bytes") && Catch::Contains("raise --max_shared_bytes"));
+  CHECK(server->segments() == 2);
+  first.reset();
+  CHECK(Await([&] { return server->bytes() == kBytes; }));
+  const GrantedSegment third = Request(*server);
+  CHECK(third.id != second.id);
+}
+
+TEST_CASE("a segment larger than any model needs is refused") {
+  const auto server = Start(uint64_t{1} << 60);
+  for (const uint64_t bytes : {uint64_t{0}, 2 * kBytes + 1, ~uint64_t{0}}) {
+    CHECK(Refused(*server, bytes).code() == absl::StatusCode::kInvalidArgument);
+  }
+  CHECK(server->bytes() == 0);
+  CHECK(Request(*server, 2 * kBytes).id != 0);
+}
+
+TEST_CASE("peers that say nothing hold up nobody, and are let go after a while") {
+  const auto server = Start(4 * kBytes, absl::Milliseconds(50));
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(Connect(*server));
+  const GrantedSegment granted = Request(*server);
+  for (const FileDescriptor& peer : silent) CHECK(ReadToEnd(peer).empty());
+  // Who has asked may be silent for ever.
+  CHECK(LinkAlive(granted.link));
+  CHECK(server->segments() == 1);
+}
+
+TEST_CASE("more peers than allowed are refused, not left waiting") {
+  const auto server = Start(4 * kBytes, kTimeout, 2);
+  auto first = std::make_optional(Request(*server));
+  const FileDescriptor silent = Connect(*server);
+  const absl::Status refused = Refused(*server);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("2 workers"));
+  first.reset();
+  CHECK(Await([&] { return Refused(*server).ok(); }));
+}
+
+TEST_CASE("messages that are no request are refused, and change nothing") {
+  const auto server = Start();
+  const std::string request = EncodeSegmentRequest(kBytes);
+  std::string other_version = request;
+  other_version[7] = '2';
+  for (const std::string& bytes : {std::string("x"), request.substr(0, 15), request + "x", other_version,
+                                   std::string(100'000, 'P'), std::string(16, '\0')}) {
+    const FileDescriptor peer = Connect(*server);
+    REQUIRE(send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    const auto answer = DecodeSegmentAnswer(ReadToEnd(peer));
+    CHECK(answer.status().code() == absl::StatusCode::kInvalidArgument);
+  }
+  CHECK(server->segments() == 0);
+  CHECK(server->bytes() == 0);
+}
+
+TEST_CASE("descriptors that a peer sends along are dropped") {
+  const auto server = Start();
+  const size_t start = OpenFiles();
+  const GrantedSegment kept = Request(*server);
+  // The connection's two ends, and the worker's descriptor.
+  const size_t before = start + 3;
+  {
+    const FileDescriptor peer = Connect(*server);
+    REQUIRE(SendMessage(peer.get(), EncodeSegmentRequest(1), kept.memory.get()));
+    CHECK(Await([&] { return server->segments() == 2; }));
+    CHECK(Await([&] { return OpenFiles() == before + 2; }));
+  }
+  CHECK(Await([&] { return OpenFiles() == before; }));
+}
+
+TEST_CASE("a second request on a connection ends it") {
+  const auto server = Start();
+  const GrantedSegment granted = Request(*server);
+  REQUIRE(SendMessage(granted.link.get(), EncodeSegmentRequest(kBytes), -1));
+  CHECK(Await([&] { return !LinkAlive(granted.link); }));
+  CHECK(Await([&] { return server->segments() == 0; }));
+}
+
+TEST_CASE("workers come and go at once") {
+  const auto server = Start(uint64_t{64} * kBytes, kTimeout, 64);
+  std::atomic<int> failed = 0;
+  {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 100; ++i) {
+          const auto granted = RequestSegment(server->socket_name(), kBytes, kTimeout);
+          if (!granted.ok() || server->Find(granted->id) == nullptr) ++failed;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  CHECK(failed == 0);
+  CHECK(Await([&] { return server->segments() == 0 && server->bytes() == 0; }));
+}
+
+TEST_CASE("a name that can't be a socket's is an error") {
+  CHECK(RequestSegment("", kBytes, kTimeout).status().code() == absl::StatusCode::kInternal);
+  CHECK(RequestSegment(std::string(108, 'x'), kBytes, kTimeout).status().code() == absl::StatusCode::kInternal);
+}
+
+TEST_CASE("a worker of another user is refused") {
+  const auto server = Start();
+  bool became_another = false;
+  absl::Status refused;
+  std::thread([&] {
+    // Of this thread alone, unlike the library's function. Only root may, and not in a sandbox of one user.
+    became_another = syscall(SYS_setresuid, -1, 65534, -1) == 0;
+    if (became_another) refused = Refused(*server);
+  }).join();
+  if (!became_another) {
+    WARN("not tested: this process may not become another user");
+    return;
+  }
+  CHECK(refused.code() == absl::StatusCode::kPermissionDenied);
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("user 65534") && Catch::Contains("as the same user"));
+  CHECK(server->segments() == 0);
+}
+
+}  // namespace
+}  // namespace paramd

@@ -1,0 +1,106 @@
+#include "shm/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <limits>
+
+namespace paramd {
+namespace {
+
+Segment Create(uint64_t bytes, FileDescriptor* memory) {
+  auto segment = Segment::Create(bytes, memory);
+  INFO(segment.status());
+  REQUIRE(segment.ok());
+  return *std::move(segment);
+}
+
+TEST_CASE("what one side writes to a segment the other side reads") {
+  const SegmentLayout layout = LayOutSegment(1025);
+  CHECK(layout.commit_begin == 4096);
+  CHECK(layout.center_begin == 3 * 4096);
+  CHECK(layout.bytes == 5 * 4096);
+  FileDescriptor memory;
+  const Segment ours = Create(layout.bytes, &memory);
+  const auto theirs = Segment::Map(memory, layout.bytes);
+  REQUIRE(theirs.ok());
+  CHECK(ours.bytes() == layout.bytes);
+  const absl::Span<float> commit = ours.Floats(layout.commit_begin, 1025);
+  REQUIRE(commit.size() == 1025);
+  CHECK(std::count(commit.begin(), commit.end(), 0.0f) == 1025);
+  theirs->Floats(layout.commit_begin, 1025)[1024] = 7;
+  CHECK(commit[1024] == 7);
+  CHECK(ours.LoadCommitWord() == 0);
+  theirs->StoreCommitWord(std::numeric_limits<uint64_t>::max());
+  CHECK(ours.LoadCommitWord() == std::numeric_limits<uint64_t>::max());
+}
+
+TEST_CASE("a segment can't be resized, nor its seals changed") {
+  FileDescriptor memory;
+  const Segment segment = Create(8192, &memory);
+  CHECK(ftruncate(memory.get(), 4096) != 0);
+  CHECK(ftruncate(memory.get(), 0) != 0);
+  CHECK(ftruncate(memory.get(), 1 << 20) != 0);
+  CHECK(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE) != 0);
+  CHECK(lseek(memory.get(), 0, SEEK_END) == 8192);
+  // A hole reads as zero, and is filled again.
+  segment.Floats(4096, 1)[0] = 1;
+  CHECK(fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192) == 0);
+  CHECK(segment.Floats(4096, 1)[0] == 0);
+}
+
+TEST_CASE("floats beyond a segment, in its first page or beside their alignment are not to be had") {
+  FileDescriptor memory;
+  const Segment segment = Create(3 * 4096, &memory);
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  CHECK(segment.Floats(4096, 2048).size() == 2048);
+  CHECK(segment.Floats(3 * 4096 - 4, 1).size() == 1);
+  const std::pair<uint64_t, uint64_t> refused[] = {
+      {0, 1},        {4092, 1},     {4097, 1},      {4098, 1},      {4096, 2049},
+      {3 * 4096, 1}, {4096, kMost}, {kMost - 3, 1}, {kMost, kMost}, {4096, kMost / 4 + 2}};
+  for (const auto& [begin, floats] : refused) {
+    INFO(floats << " floats from byte " << begin);
+    CHECK(segment.Floats(begin, floats).data() == nullptr);
+  }
+}
+
+TEST_CASE("memory that its maker could shrink, or of another size, is not mapped") {
+  const FileDescriptor loose(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(ftruncate(loose.get(), 8192) == 0);
+  CHECK(Segment::Map(loose, 8192).status().code() == absl::StatusCode::kFailedPrecondition);
+  REQUIRE(fcntl(loose.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+  CHECK(Segment::Map(loose, 8192).status().code() == absl::StatusCode::kFailedPrecondition);
+  REQUIRE(fcntl(loose.get(), F_ADD_SEALS, F_SEAL_SEAL) == 0);
+  CHECK(Segment::Map(loose, 8192).ok());
+  CHECK(Segment::Map(loose, 4096).status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(Segment::Map(loose, 12288).status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(Segment::Map(FileDescriptor(), 4096).status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("a segment takes another's place with its floats, at its addresses") {
+  const SegmentLayout layout = LayOutSegment(3000);
+  auto first = Segment::Private(layout.bytes);
+  REQUIRE(first.ok());
+  const absl::Span<float> commit = first->Floats(layout.commit_begin, 3000);
+  const absl::Span<float> center = first->Floats(layout.center_begin, 3000);
+  std::fill(commit.begin(), commit.end(), 1.0f);
+  std::fill(center.begin(), center.end(), 2.0f);
+  FileDescriptor memory;
+  const Segment daemons = Create(layout.bytes, &memory);
+  auto second = Segment::Map(memory, layout.bytes);
+  REQUIRE(second.ok());
+  REQUIRE(second->Replace(&*first).ok());
+  CHECK(first->bytes() == 0);
+  CHECK(second->Floats(layout.commit_begin, 3000).data() == commit.data());
+  CHECK(std::count(commit.begin(), commit.end(), 1.0f) == 3000);
+  CHECK(std::count(center.begin(), center.end(), 2.0f) == 3000);
+  commit[2999] = 3;
+  CHECK(daemons.Floats(layout.commit_begin, 3000)[2999] == 3);
+}
+
+}  // namespace
+}  // namespace paramd
