@@ -279,6 +279,11 @@ absl::Status Session::Append(const DecodedExchange& message) {
                                                    message.shared_begin, " on in shared memory of ", segment_->bytes(),
                                                    " bytes, whose first page has none"));
   }
+  // So nobody makes the daemon remember a place for every few floats.
+  if (message.shared_floats != header_.commit_floats()) {
+    return absl::InvalidArgumentError(absl::StrCat("a commit in shared memory is one chunk of all its ",
+                                                   header_.commit_floats(), " floats, not of ", message.shared_floats));
+  }
   return commit_->AppendUnstable(message.offset, floats, segment_);
 }
 

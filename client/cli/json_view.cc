@@ -97,6 +97,9 @@ OrderedJson StatusJson(const v1::ServerStatus& status) {
       {"in_flight_bytes", status.in_flight_bytes()},
       {"max_in_flight_bytes", status.max_in_flight_bytes()},
       {"queued_exchanges", status.queued_exchanges()},
+      {"segments", status.segments()},
+      {"shared_bytes", status.shared_bytes()},
+      {"max_shared_bytes", status.max_shared_bytes()},
       {"resident_bytes", status.resident_bytes()},
       {"models", ModelsJson(status.models())},
   };

@@ -232,9 +232,13 @@ TEST_CASE("Status shows the server, then models, then workers") {
   status.set_sessions(2);
   status.set_in_flight_bytes(1 << 20);
   status.set_max_in_flight_bytes(64 << 20);
+  status.set_segments(3);
+  status.set_shared_bytes(6 << 20);
+  status.set_max_shared_bytes(uint64_t{4} << 30);
   status.set_resident_bytes(200 << 20);
   CHECK(StatusText(status) ==
-        "paramd 0.1.0, up 2h 01m, draining; sessions 2; in flight 1.0 MiB of 64.0 MiB, 0 queued; memory 200.0 MiB\n"
+        "paramd 0.1.0, up 2h 01m, draining; sessions 2; in flight 1.0 MiB of 64.0 MiB, 0 queued; "
+        "shared 6.0 MiB of 4.0 GiB, with 3 workers; memory 200.0 MiB\n"
         "\n"
         "no models\n");
   *status.add_models() = Model();
@@ -244,6 +248,7 @@ TEST_CASE("Status shows the server, then models, then workers") {
   const OrderedJson json = StatusJson(status);
   CHECK(json["server_version"] == "0.1.0");
   CHECK(json["in_flight_bytes"] == 1 << 20);
+  CHECK(json["shared_bytes"] == 6 << 20);
   CHECK(json["models"][0]["name"] == "mnist");
 }
 

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "proto/encoding.h"
+#include "shm/handshake.h"
+#include "shm/segment.h"
 #include "tests/fuzz/mutation.h"
 #include "tests/integration/fixtures.h"
 #include "tests/integration/raw_stream.h"
@@ -24,6 +26,9 @@ TEST_CASE("damaged exchanges harm nobody else") {
   const auto channel = OpenChannel(server->address());
   v1::ParameterServer::Stub stub(channel);
   const auto bystander = Join(server->address(), "other", "bystander");
+  const std::string socket = JoinReplyByStub(&stub, "m", "a").shared_memory_socket();
+  const auto granted = RequestSegment(socket, LayOutSegment(kFloats).bytes, kCallTimeout);
+  REQUIRE(granted.ok());
   int64_t commits = 0;
   for (const uint64_t seed : testing::Seeds(1, 300)) {
     std::mt19937_64 random(seed);
@@ -42,6 +47,14 @@ TEST_CASE("damaged exchanges harm nobody else") {
       std::string data(kFloats * FloatBytes(encoding), '\0');
       Narrow(encoding, ones.data(), kFloats, data.data());
       request.mutable_chunk()->set_data(data);
+      // The commit word is 0, so none of these is applied.
+      if (random() % 3 == 0) {
+        request.mutable_header()->set_segment(granted->id);
+        request.mutable_header()->clear_encoding();
+        request.mutable_chunk()->clear_data();
+        request.mutable_chunk()->set_shared_begin(LayOutSegment(kFloats).commit_begin);
+        request.mutable_chunk()->set_shared_floats(kFloats);
+      }
       std::string bytes = request.SerializeAsString();
       if (random() % 4 != 0) Mutate(&random, &bytes);
       if (!stream.Write(bytes)) break;

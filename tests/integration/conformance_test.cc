@@ -28,10 +28,8 @@ struct Way {
 };
 
 constexpr Way kWays[] = {
-    {"f32/tcp", false, Transport::kGrpc, Wire::kFloat32},
-    {"f32/unix", true, Transport::kGrpc, Wire::kFloat32},
-    {"f16/tcp", false, Transport::kGrpc, Wire::kFloat16},
-    {"bf16/tcp", false, Transport::kGrpc, Wire::kBfloat16},
+    {"f32/tcp", false, Transport::kGrpc, Wire::kFloat32}, {"f32/unix", true, Transport::kGrpc, Wire::kFloat32},
+    {"f16/tcp", false, Transport::kGrpc, Wire::kFloat16}, {"bf16/tcp", false, Transport::kGrpc, Wire::kBfloat16},
     {"f32/shm", false, Transport::kShm, Wire::kFloat32},
 };
 

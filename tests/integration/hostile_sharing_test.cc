@@ -34,13 +34,7 @@ class Hostile {
         stub_(OpenChannel(server_->address())),
         session_(&stub_) {
     CreateModel(server_->address(), Spec("m", "downpour", floats, consistency), std::vector<float>(floats, 5));
-    v1::JoinRequest join;
-    join.set_model("m");
-    join.set_worker("a");
-    grpc::ClientContext context;
-    v1::JoinReply joined;
-    REQUIRE(stub_.Join(&context, join, &joined).ok());
-    socket_ = joined.shared_memory_socket();
+    socket_ = JoinReplyByStub(&stub_, "m", "a").shared_memory_socket();
     auto granted = RequestSegment(socket_, layout_.bytes, kCallTimeout);
     INFO(granted.status());
     REQUIRE(granted.ok());
@@ -128,7 +122,10 @@ TEST_CASE("what is wrong about a commit in shared memory is refused, changes not
       {begin(kMost - 3), absl::StatusCode::kInvalidArgument, range},
       {floats(kMost), absl::StatusCode::kInvalidArgument, range},
       {floats(kMost / 4 + 2), absl::StatusCode::kInvalidArgument, range},
-      {floats(kFloats + 1), absl::StatusCode::kInvalidArgument, "more than the 3000 floats"},
+      {floats(kFloats + 1), absl::StatusCode::kInvalidArgument, "one chunk"},
+      {floats(kFloats - 1), absl::StatusCode::kInvalidArgument, "one chunk"},
+      {[](auto* r) { r->mutable_header()->set_commit_floats(kFloats + 1); }, absl::StatusCode::kInvalidArgument,
+       "3001 floats where model 'm' has 3000"},
       {[](auto* r) { r->mutable_chunk()->set_offset(1); }, absl::StatusCode::kInvalidArgument, "float 0 was due"},
       {[](auto* r) { r->mutable_chunk()->set_offset(kMost); }, absl::StatusCode::kInvalidArgument, "float 0 was due"},
       {[](auto* r) {

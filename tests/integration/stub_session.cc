@@ -18,13 +18,17 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server) {
   return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
 }
 
-uint64_t JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker) {
+v1::JoinReply JoinReplyByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker) {
   grpc::ClientContext context;
   v1::JoinRequest request;
   request.set_model(model);
   request.set_worker(worker);
   v1::JoinReply reply;
-  return stub->Join(&context, request, &reply).ok() ? reply.incarnation() : 0;
+  return stub->Join(&context, request, &reply).ok() ? reply : v1::JoinReply();
+}
+
+uint64_t JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker) {
+  return JoinReplyByStub(stub, model, worker).incarnation();
 }
 
 v1::ExchangeHeader CommitHeader(const std::string& model, const std::string& worker, uint64_t incarnation,

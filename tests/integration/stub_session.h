@@ -17,7 +17,10 @@ namespace paramd {
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server);
 
-// Joins, and returns the incarnation; 0 if that failed. Sends no heartbeats.
+// Joins; an empty reply if that failed. Sends no heartbeats.
+v1::JoinReply JoinReplyByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker);
+
+// As that, and returns the incarnation; 0 if that failed.
 uint64_t JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker);
 
 // The header of a commit by `worker`.

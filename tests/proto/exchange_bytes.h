@@ -40,6 +40,8 @@ struct Decoded {
   bool has_header = false;
   bool has_chunk = false;
   uint64_t offset = 0;
+  uint64_t shared_begin = 0;
+  uint64_t shared_floats = 0;
   std::string data;
 };
 
@@ -52,6 +54,8 @@ inline Decoded Decode(grpc::ByteBuffer buffer) {
   decoded.has_header = exchange.has_header;
   decoded.has_chunk = exchange.has_chunk;
   decoded.offset = exchange.offset;
+  decoded.shared_begin = exchange.shared_begin;
+  decoded.shared_floats = exchange.shared_floats;
   for (const std::string_view piece : exchange.data) decoded.data.append(piece);
   return decoded;
 }

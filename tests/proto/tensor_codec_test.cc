@@ -48,6 +48,8 @@ void CheckDecoded(const Decoded& decoded, const v1::ExchangeRequest& expected) {
   CHECK(decoded.has_chunk == expected.has_chunk());
   CHECK(decoded.header.SerializeAsString() == expected.header().SerializeAsString());
   CHECK(decoded.offset == expected.chunk().offset());
+  CHECK(decoded.shared_begin == expected.chunk().shared_begin());
+  CHECK(decoded.shared_floats == expected.chunk().shared_floats());
   CHECK((decoded.data == expected.chunk().data()));
 }
 
@@ -68,6 +70,23 @@ TEST_CASE("what is encoded by hand is what the generated classes parse, and the 
         CheckDecoded(Decode(Split(expected.SerializeAsString(), {})), expected);
         CheckDecoded(Decode(Split(bytes, {})), expected);
       }
+    }
+  }
+}
+
+TEST_CASE("chunks in shared memory are what the generated classes make of them") {
+  const v1::ExchangeHeader sample = SampleHeader();
+  for (const v1::ExchangeHeader* header : {static_cast<const v1::ExchangeHeader*>(nullptr), &sample}) {
+    for (const uint64_t number : {uint64_t{1}, uint64_t{127}, uint64_t{128}, ~uint64_t{0}}) {
+      v1::ExchangeRequest expected;
+      if (header != nullptr) *expected.mutable_header() = *header;
+      expected.mutable_chunk()->set_offset(number);
+      expected.mutable_chunk()->set_shared_begin(number - 1);
+      expected.mutable_chunk()->set_shared_floats(number);
+      v1::ExchangeRequest parsed;
+      REQUIRE(parsed.ParseFromString(Join(EncodeSharedExchange(header, number, number - 1, number))));
+      CHECK(parsed.SerializeAsString() == expected.SerializeAsString());
+      CheckDecoded(Decode(Split(expected.SerializeAsString(), {})), expected);
     }
   }
 }
@@ -134,8 +153,8 @@ TEST_CASE("fields may come in any order, and unknown ones are passed over") {
   const std::string header_field = Delimited(kHeaderTag, header.SerializeAsString());
   const std::string offset = "\x08" + Varint(77);
   const std::string data_field = Delimited(kDataTag, data);
-  // Fields 3, 4, 5, 6 and 7 of every wire type.
-  const std::string unknown = std::string("\x18\x96\x01", 3) + std::string("\x21") + std::string(8, 'x') +
+  // Fields 5 to 9, of every wire type.
+  const std::string unknown = std::string("\x40\x96\x01", 3) + std::string("\x49") + std::string(8, 'x') +
                               Delimited("\x2a", "text") + std::string("\x35") + std::string(4, 'x') +
                               "\x3b\x08\x01\x3c";
   for (const std::string& chunk :
