@@ -96,14 +96,13 @@ std::atomic_ref<uint64_t> Segment::commit_word() const {
 }
 
 void Segment::StoreCommitWord(uint64_t sequence) const {
-  // What was written before is seen by whoever sees the word; what is written from now on is not seen before it.
-  commit_word().store(sequence, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Not a plain store: what is written from now on must not be seen before it either.
+  commit_word().exchange(sequence);
 }
 
 uint64_t Segment::LoadCommitWord() const {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return commit_word().load(std::memory_order_seq_cst);
+  // Not a plain load: what was to be read before must have been read.
+  return commit_word().fetch_add(0);
 }
 
 absl::Status Segment::Replace(Segment* other) {
