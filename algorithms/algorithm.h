@@ -109,8 +109,11 @@ class WorkerHalf {
 
   virtual ExchangePoint exchange_point() const { return ExchangePoint::kWindow; }
 
-  // Writes what to commit. `minibatches` >= 1 is λ, the number trained since the last exchange. The three spans have
-  // the center's length; `commit` may be the same memory as `pulled`.
+  // MakeCommit and Absorb get the parameters in pieces, from first to last: spans of equal length over the same
+  // parameters, each of which is treated alone.
+
+  // Writes what to commit. `minibatches` >= 1 is λ, the number trained since the last exchange. `commit` may be the
+  // same memory as `pulled`.
   virtual void MakeCommit(int64_t minibatches, absl::Span<const float> parameters, absl::Span<const float> pulled,
                           absl::Span<float> commit) = 0;
 

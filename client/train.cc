@@ -31,6 +31,18 @@ class Stopwatch {
   const SteadyClock::time_point start_ = SteadyClock::now();
 };
 
+// Of a piece that the algorithm gets: what one pass over it leaves in the first-level cache is there for the next.
+constexpr size_t kPieceFloats = 2048;
+
+// Calls work(begin, floats) piece by piece, until one fails.
+template <typename Work>
+absl::Status ForEachPiece(size_t floats, const Work& work) {
+  for (size_t begin = 0; begin < floats; begin += kPieceFloats) {
+    if (absl::Status status = work(begin, std::min(kPieceFloats, floats - begin)); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 class TrainLoop::Impl {
@@ -73,8 +85,8 @@ class TrainLoop::Impl {
   // Calls of the algorithm's half.
   absl::Status BeforeStep();
   absl::Status AfterStep();
-  absl::Status MakeCommit(int64_t minibatches);
-  absl::Status Absorb(absl::Span<float> parameters);
+  absl::Status MakeCommit(int64_t minibatches, size_t begin, size_t floats);
+  absl::Status Absorb(size_t begin, absl::Span<float> parameters);
   template <typename Call>
   absl::Status CallAlgorithm(const char* method, const Call& call);
 
@@ -319,25 +331,30 @@ absl::Status TrainLoop::Impl::Exchange(int64_t minibatches) {
   Stopwatch stopwatch(&summary_.exchanging);
   absl::Span<const float> commit = parameters_;
   if (!commits_parameters_) {
-    if (absl::Status status = MakeCommit(minibatches); !status.ok()) return status;
+    absl::Status made =
+        ForEachPiece(pulled_.size(), [&](size_t begin, size_t n) { return MakeCommit(minibatches, begin, n); });
+    if (!made.ok()) return made;
     commit = pulled_;
   }
   absl::StatusOr<Exchanged> exchanged = exchanger_->Exchange(commit, center_, options_.exchange_timeout);
   if (!exchanged.ok()) return exchanged.status();
   Count(*exchanged);
-  if (absl::Status status = Absorb(parameters_); !status.ok()) return status;
-  if (!commits_parameters_) std::copy(parameters_.begin(), parameters_.end(), pulled_.begin());
-  return absl::OkStatus();
+  return ForEachPiece(parameters_.size(), [&](size_t begin, size_t n) {
+    const absl::Span<float> parameters = parameters_.subspan(begin, n);
+    absl::Status status = Absorb(begin, parameters);
+    if (!commits_parameters_) std::copy(parameters.begin(), parameters.end(), pulled_.data() + begin);
+    return status;
+  });
 }
 
 absl::Status TrainLoop::Impl::StartExchange(int64_t minibatches) {
   Stopwatch stopwatch(&summary_.exchanging);
-  std::copy(parameters_.begin(), parameters_.end(), sent_.begin());
-  absl::Span<const float> commit = sent_;
-  if (!commits_parameters_) {
-    if (absl::Status status = MakeCommit(minibatches); !status.ok()) return status;
-    commit = pulled_;
-  }
+  absl::Status made = ForEachPiece(sent_.size(), [&](size_t begin, size_t n) {
+    std::copy_n(parameters_.data() + begin, n, sent_.data() + begin);
+    return commits_parameters_ ? absl::OkStatus() : MakeCommit(minibatches, begin, n);
+  });
+  if (!made.ok()) return made;
+  const absl::Span<const float> commit = commits_parameters_ ? sent_ : pulled_;
   under_way_ = std::async(std::launch::async, [this, commit] {
     return CallUserCode([&] { return exchanger_->Exchange(commit, center_, options_.exchange_timeout); },
                         "Exchanger::Exchange");
@@ -358,12 +375,16 @@ absl::Status TrainLoop::Impl::FinishExchange() {
 
 // W += Absorb(θ, sent) − sent, in an order that needs no further vector and is exact if W has not moved since.
 absl::Status TrainLoop::Impl::Adopt() {
-  // Not through the spans, which check every index.
-  float* const parameters = parameters_.data();
-  float* const sent = sent_.data();
-  for (size_t i = 0; i < sent_.size(); ++i) parameters[i] -= sent[i];
-  if (absl::Status status = Absorb(sent_); !status.ok()) return status;
-  for (size_t i = 0; i < sent_.size(); ++i) parameters[i] += sent[i];
+  absl::Status adopted = ForEachPiece(sent_.size(), [this](size_t begin, size_t n) {
+    // Not through the spans, which check every index.
+    float* const parameters = parameters_.data() + begin;
+    float* const sent = sent_.data() + begin;
+    for (size_t i = 0; i < n; ++i) parameters[i] -= sent[i];
+    absl::Status status = Absorb(begin, sent_.subspan(begin, n));
+    for (size_t i = 0; i < n; ++i) parameters[i] += sent[i];
+    return status;
+  });
+  if (!adopted.ok()) return adopted;
   if (!commits_parameters_) std::swap(pulled_, sent_);
   return absl::OkStatus();
 }
@@ -401,12 +422,15 @@ absl::Status TrainLoop::Impl::AfterStep() {
   return CallAlgorithm("AfterStep", [this] { algorithm_->AfterStep(parameters_); });
 }
 
-absl::Status TrainLoop::Impl::MakeCommit(int64_t minibatches) {
-  return CallAlgorithm("MakeCommit", [&] { algorithm_->MakeCommit(minibatches, parameters_, pulled_, pulled_); });
+absl::Status TrainLoop::Impl::MakeCommit(int64_t minibatches, size_t begin, size_t floats) {
+  return CallAlgorithm("MakeCommit", [&] {
+    const absl::Span<float> pulled = pulled_.subspan(begin, floats);
+    algorithm_->MakeCommit(minibatches, parameters_.subspan(begin, floats), pulled, pulled);
+  });
 }
 
-absl::Status TrainLoop::Impl::Absorb(absl::Span<float> parameters) {
-  return CallAlgorithm("Absorb", [&] { algorithm_->Absorb(center_, parameters); });
+absl::Status TrainLoop::Impl::Absorb(size_t begin, absl::Span<float> parameters) {
+  return CallAlgorithm("Absorb", [&] { algorithm_->Absorb(center_.subspan(begin, parameters.size()), parameters); });
 }
 
 TrainLoop::TrainLoop(Trainable* model, BatchSource* source, Exchanger* exchanger, std::unique_ptr<WorkerHalf> algorithm,
