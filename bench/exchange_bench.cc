@@ -172,11 +172,11 @@ int RunAll() {
   if (Begins("matrix")) results.rows = RunMatrix(options);
   if (Begins("many_workers")) {
     const std::vector<int> counts = quick ? std::vector<int>{1, 8, 64} : std::vector<int>{1, 2, 4, 8, 16, 32, 64};
-    auto fleet = RunFleet(programs, counts, kFleetBytes, quick ? 3 : 5, absl::Milliseconds(quick ? 500 : 1000));
+    auto fleet = RunFleet(programs, counts, kFleetBytes, quick ? 3 : 5, absl::Milliseconds(quick ? 300 : 1000));
     if (!fleet.ok()) return Fail(fleet.status(), kRuntime);
     results.fleet = *std::move(fleet);
   }
-  if (Begins("idle")) results.idle = RunIdle(programs, kIdleWorkers, kFleetBytes, absl::Seconds(quick ? 5 : 20));
+  if (Begins("idle")) results.idle = RunIdle(programs, kIdleWorkers, kFleetBytes, absl::Seconds(quick ? 3 : 20));
   if (Begins("overlap")) results.overlap = RunOverlap(programs, kLargeBytes, kWindow, quick ? 1 : 5);
   if (Begins("mnist")) {
     const std::string worker = given_worker.empty() ? (root / "examples/mnist/mnist_worker").string() : given_worker;

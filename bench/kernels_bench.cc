@@ -1,5 +1,6 @@
 // What the server does to every byte of a commit, without a transport. Rates are of the commit's bytes, unless said.
 #include <benchmark/benchmark.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstring>
@@ -157,4 +158,13 @@ BENCHMARK(TakeSnapshot)->Unit(benchmark::kMicrosecond);
 }  // namespace
 }  // namespace paramd::bench
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  // As the daemon does: page faults of fresh memory would outweigh the rest.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  mallopt(M_ARENA_MAX, 1);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

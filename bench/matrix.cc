@@ -18,7 +18,6 @@ namespace {
 constexpr int kLeastRounds = 3;
 // Of a smaller model the process itself outweighs the peak.
 constexpr size_t kLeastPeakBytes = 4'000'000;
-constexpr absl::Duration kPeakSlice = absl::Milliseconds(200);
 constexpr int kPeakOperations = 4;
 
 struct Cell {
@@ -91,14 +90,14 @@ std::string TooLarge(const Cell& cell, const Transport& transport) {
 }
 
 // The peak of a daemon that has done nothing else.
-absl::StatusOr<double> MeasurePeak(const Cell& cell, const Transport& transport, const Programs& programs,
+absl::StatusOr<double> MeasurePeak(const Cell& cell, const Transport& transport, const MatrixOptions& options,
                                    const Workers& workers) {
   const std::string key = "peak";
-  auto server = StartServer(transport, programs, cell.bytes);
+  auto server = StartServer(transport, options.programs, cell.bytes);
   if (!server.ok()) return server.status();
   absl::Status status;
   for (int i = 0; i < cell.workers; ++i) status.Update(workers[i]->Connect(key, server->address));
-  if (status.ok()) status = RunRound(cell, key, *server, workers, kPeakSlice, kPeakOperations).status();
+  if (status.ok()) status = RunRound(cell, key, *server, workers, 2 * options.slice, kPeakOperations).status();
   const uint64_t peak = server->child->StatusBytes("VmHWM");
   for (int i = 0; i < cell.workers; ++i) status.Update(workers[i]->Disconnect(key));
   if (!status.ok()) return status;
@@ -232,7 +231,7 @@ class SizeRun {
       row.p99_ratio = MedianRatio(Latencies(own, 0.99), Latencies(theirs, 0.99));
     }
     if (transport.paramd && cell.bytes >= kLeastPeakBytes) {
-      auto peak = MeasurePeak(cell, transport, options_.programs, workers_);
+      auto peak = MeasurePeak(cell, transport, options_, workers_);
       if (peak.ok()) row.peak_over_model = *peak;
     }
     return row;

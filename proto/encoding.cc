@@ -26,9 +26,6 @@ uint16_t Load16(const char* at) {
   return bits;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// f16
-
 void NarrowHalf(const float* from, size_t n, char* to) {
   for (size_t i = 0; i < n; ++i) {
     const uint16_t bits = Eigen::numext::bit_cast<uint16_t>(Eigen::half(from[i]));
@@ -40,9 +37,44 @@ void WidenHalf(const char* from, size_t n, float* to) {
   for (size_t i = 0; i < n; ++i) to[i] = static_cast<float>(Eigen::numext::bit_cast<Eigen::half>(Load16(from + 2 * i)));
 }
 
-#if defined(__x86_64__)
+// Loops that the compiler vectorises, once for any processor and once for AVX2.
+#define PARAMD_LOOP inline __attribute__((always_inline))
 
-// Nothing inline but intrinsics may be called from these: the linker could give its newer code to older callers.
+// bf16, which Eigen rounds a float at a time.
+PARAMD_LOOP void NarrowBfloatLoop(const float* from, size_t n, char* to) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(from[i]);
+    const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    // A NaN whose upper bits are all that of an infinity must not become one.
+    const bool nan = (bits & kMagnitude) > kInfinity;
+    const uint16_t upper = static_cast<uint16_t>((nan ? bits | 0x400000 : rounded) >> 16);
+    std::memcpy(to + 2 * i, &upper, sizeof(upper));
+  }
+}
+
+void WidenBfloat(const char* from, size_t n, float* to) {
+  for (size_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(uint32_t{Load16(from + 2 * i)} << 16);
+}
+
+// Whether the magnitude is finite, but `limit` or more.
+PARAMD_LOOP bool Overflows(float value, uint32_t limit) {
+  const uint32_t magnitude = std::bit_cast<uint32_t>(value) & kMagnitude;
+  return (magnitude >= limit) & (magnitude < kInfinity);
+}
+
+PARAMD_LOOP bool AnyOverflowLoop(const float* floats, size_t n, uint32_t limit) {
+  uint32_t any = 0;
+  for (size_t i = 0; i < n; ++i) any |= static_cast<uint32_t>(Overflows(floats[i], limit));
+  return any != 0;
+}
+
+void NarrowBfloat(const float* from, size_t n, char* to) { NarrowBfloatLoop(from, n, to); }
+bool AnyOverflow(const float* floats, size_t n, uint32_t limit) { return AnyOverflowLoop(floats, n, limit); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// For newer processors.
+
+#if defined(__x86_64__)
 
 __attribute__((target("avx,f16c"))) void NarrowHalfF16c(const float* from, size_t n, char* to) {
   size_t i = 0;
@@ -61,48 +93,38 @@ __attribute__((target("avx,f16c"))) void WidenHalfF16c(const char* from, size_t 
   if (i < n) WidenHalf(from + 2 * i, n - i, to + i);
 }
 
-bool HasF16c() {
-  // Not among the features that every compiler's __builtin_cpu_supports knows; with "avx2" the system saves its
-  // registers, too.
+__attribute__((target("avx2"))) void NarrowBfloatAvx2(const float* from, size_t n, char* to) {
+  NarrowBfloatLoop(from, n, to);
+}
+__attribute__((target("avx2"))) bool AnyOverflowAvx2(const float* floats, size_t n, uint32_t limit) {
+  return AnyOverflowLoop(floats, n, limit);
+}
+
+bool HasAvx2AndF16c() {
+  // F16C is not among the features that every compiler's __builtin_cpu_supports knows.
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
 #endif
 
-struct HalfKernels {
-  void (*narrow)(const float* from, size_t n, char* to) = NarrowHalf;
-  void (*widen)(const char* from, size_t n, float* to) = WidenHalf;
+struct Kernels {
+  void (*narrow_half)(const float* from, size_t n, char* to) = NarrowHalf;
+  void (*widen_half)(const char* from, size_t n, float* to) = WidenHalf;
+  void (*narrow_bfloat)(const float* from, size_t n, char* to) = NarrowBfloat;
+  bool (*any_overflow)(const float* floats, size_t n, uint32_t limit) = AnyOverflow;
 };
 
-// The fastest that this machine can run.
-const HalfKernels& BestHalfKernels() {
-  static const HalfKernels kBest = [] {
-    HalfKernels best;
+// The fastest that this processor has.
+const Kernels& BestKernels() {
+  static const Kernels kBest = [] {
+    Kernels best;
 #if defined(__x86_64__)
-    if (HasF16c()) best = {NarrowHalfF16c, WidenHalfF16c};
+    if (HasAvx2AndF16c()) best = {NarrowHalfF16c, WidenHalfF16c, NarrowBfloatAvx2, AnyOverflowAvx2};
 #endif
     return best;
   }();
   return kBest;
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// bf16: loops that the compiler vectorises, which Eigen's conversions, a float at a time, are not.
-
-void NarrowBfloat(const float* from, size_t n, char* to) {
-  for (size_t i = 0; i < n; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(from[i]);
-    const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    // A NaN whose upper bits are all that of an infinity must not become one.
-    const bool nan = (bits & kMagnitude) > kInfinity;
-    const uint16_t upper = static_cast<uint16_t>((nan ? bits | 0x400000 : rounded) >> 16);
-    std::memcpy(to + 2 * i, &upper, sizeof(upper));
-  }
-}
-
-void WidenBfloat(const char* from, size_t n, float* to) {
-  for (size_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(uint32_t{Load16(from + 2 * i)} << 16);
 }
 
 // The least magnitude that rounds to infinity, as bits.
@@ -145,9 +167,9 @@ const char* EncodingName(v1::Encoding encoding) {
 void Narrow(v1::Encoding encoding, const float* from, size_t n, void* to) {
   switch (encoding) {
     case v1::FLOAT16:
-      return BestHalfKernels().narrow(from, n, static_cast<char*>(to));
+      return BestKernels().narrow_half(from, n, static_cast<char*>(to));
     case v1::BFLOAT16:
-      return NarrowBfloat(from, n, static_cast<char*>(to));
+      return BestKernels().narrow_bfloat(from, n, static_cast<char*>(to));
     default:
       std::memcpy(to, from, n * sizeof(float));
   }
@@ -156,7 +178,7 @@ void Narrow(v1::Encoding encoding, const float* from, size_t n, void* to) {
 void Widen(v1::Encoding encoding, const void* from, size_t n, float* to) {
   switch (encoding) {
     case v1::FLOAT16:
-      return BestHalfKernels().widen(static_cast<const char*>(from), n, to);
+      return BestKernels().widen_half(static_cast<const char*>(from), n, to);
     case v1::BFLOAT16:
       return WidenBfloat(static_cast<const char*>(from), n, to);
     default:
@@ -187,16 +209,8 @@ void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, f
 
 int64_t FirstOverflow(v1::Encoding encoding, const float* floats, size_t n) {
   const uint32_t limit = Overflow(encoding);
-  if (limit == kInfinity) return -1;
-  const auto overflows = [limit](float value) {
-    const uint32_t magnitude = std::bit_cast<uint32_t>(value) & kMagnitude;
-    return static_cast<uint32_t>(magnitude >= limit) & static_cast<uint32_t>(magnitude < kInfinity);
-  };
-  // The common case is a loop without an exit, which the compiler vectorises.
-  uint32_t any = 0;
-  for (size_t i = 0; i < n; ++i) any |= overflows(floats[i]);
-  if (any == 0) return -1;
-  return std::find_if(floats, floats + n, overflows) - floats;
+  if (limit == kInfinity || !BestKernels().any_overflow(floats, n, limit)) return -1;
+  return std::find_if(floats, floats + n, [limit](float value) { return Overflows(value, limit); }) - floats;
 }
 
 std::string DescribeOverflow(v1::Encoding encoding, uint64_t index, float value) {

@@ -370,7 +370,8 @@ TEST_CASE("a plugin for another version of the interface is refused") {
   const Ended ended = Run({"--plugin=tests/algorithms/plugins/libother_version.so", "--listen=127.0.0.1:0"});
   CHECK(ended.exit_code == 2);
   CHECK_THAT(ended.err, Catch::Contains("libother_version.so") &&
-                            Catch::Contains("it was built for version 2 of the algorithm interface") &&
+                            Catch::Contains(absl::StrCat("it was built for version ", kAlgorithmInterfaceVersion + 1,
+                                                         " of the algorithm interface")) &&
                             Catch::Contains("rebuild it"));
 }
 
