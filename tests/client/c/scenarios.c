@@ -474,7 +474,10 @@ static void train_errors(void) {
   paramd_batch_source batches = make_source(&from);
   paramd_train_options train_options = {.struct_size = sizeof(train_options)};
   paramd_worker_options* options = make_options("a");
-  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_OUT_OF_RANGE, "out of luck at step 3");
+  /* There is more to read when it fails. */
+  train_options.max_prefetch = 1;
+  CHECK_FAILS(paramd_train(options, &train_options, &trainable, &batches, NULL), PARAMD_OUT_OF_RANGE,
+              "out of luck at step 3");
   CHECK(atomic_load(&from.cancels));
   model.fails_at = 0;
   from.fails_at = 7;
