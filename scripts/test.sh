@@ -64,6 +64,7 @@ unit() {
 
 integration() {
   run_tests default --test_tag_filters=-soak //tests/integration/...
+  check "installed daemon, library and packages" tests/install/check.sh
 }
 
 static() {
