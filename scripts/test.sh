@@ -9,6 +9,7 @@
 #   static       clang's thread-safety analysis, formatting, and the directions between folders
 #   tsan         the tests tagged `tsan`, under ThreadSanitizer
 #   asan         every test that is not tagged `noasan`, under AddressSanitizer and UndefinedBehaviorSanitizer
+#   deploy       the recipes of deploy/, as far as a machine without their engines can run them
 #   soak         the tests tagged `soak`: long or large; only when named
 set -euo pipefail
 
@@ -81,6 +82,16 @@ asan() {
   run_tests asan --build_tests_only --test_tag_filters=-noasan,-soak //...
 }
 
+deploy() {
+  if ! run_bazel build //server:paramd //client/cli:paramctl //examples/mnist:mnist_worker; then
+    check "building what deploy/ starts" false
+    return
+  fi
+  for recipe in systemd container kubernetes slurm; do
+    check "deploy/$recipe" "tests/deploy/$recipe.sh"
+  done
+}
+
 soak() {
   local targets
   # Tagged `manual` too, so that no pattern finds them.
@@ -90,8 +101,8 @@ soak() {
 
 groups=("$@")
 for group in "${groups[@]}"; do
-  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|soak)$ ]]; then
-    echo "test: no group $group; there are: unit integration static tsan asan soak" >&2
+  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|soak)$ ]]; then
+    echo "test: no group $group; there are: unit integration static tsan asan deploy soak" >&2
     exit 2
   fi
 done
@@ -100,7 +111,7 @@ if (($# == 0)); then
     echo "0 passed, 1 failed"
     exit 1
   }
-  groups=(static unit integration tsan asan)
+  groups=(static unit integration deploy tsan asan)
 fi
 
 for group in "${groups[@]}"; do
