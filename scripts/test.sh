@@ -10,6 +10,7 @@
 #   tsan         the tests tagged `tsan`, under ThreadSanitizer
 #   asan         every test that is not tagged `noasan`, under AddressSanitizer and UndefinedBehaviorSanitizer
 #   deploy       the recipes of deploy/, as far as a machine without their engines can run them
+#   mpi          launches of examples/mpi by mpirun, and by the environment alone
 #   soak         the tests tagged `soak`: long or large; only when named
 set -euo pipefail
 
@@ -92,6 +93,16 @@ deploy() {
   done
 }
 
+mpi() {
+  if ! run_bazel build //server:paramd //client/cli:paramctl //examples/mpi:mpi_mnist; then
+    check "building examples/mpi" false
+    return
+  fi
+  check "four ranks train MNIST" tests/mpi/check.sh accuracy
+  check "a killed rank holds up nobody" tests/mpi/check.sh killed_rank
+  check "ranks by the environment alone" tests/mpi/check.sh environment
+}
+
 soak() {
   local targets
   # Tagged `manual` too, so that no pattern finds them.
@@ -101,8 +112,8 @@ soak() {
 
 groups=("$@")
 for group in "${groups[@]}"; do
-  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|soak)$ ]]; then
-    echo "test: no group $group; there are: unit integration static tsan asan deploy soak" >&2
+  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|mpi|soak)$ ]]; then
+    echo "test: no group $group; there are: unit integration static tsan asan deploy mpi soak" >&2
     exit 2
   fi
 done
@@ -111,7 +122,7 @@ if (($# == 0)); then
     echo "0 passed, 1 failed"
     exit 1
   }
-  groups=(static unit integration deploy tsan asan)
+  groups=(static unit integration deploy mpi tsan asan)
 fi
 
 for group in "${groups[@]}"; do
