@@ -1,4 +1,4 @@
-// Our side of bench/training_bench.py: trains the example's network, 784-128-10 with batches of 32, on made-up data.
+// Our side of bench/training_bench.py: trains the network of examples/mnist, 784-128-10 with batches of 32, on made-up data.
 // Says its name in a line; then for each line "OPTIMIZER STEPS" of stdin does so many steps, and answers with the
 // seconds they took.
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/mnist/mlp.h"
+#include "client/mlp/mlp.h"
 
 namespace paramd::bench {
 namespace {

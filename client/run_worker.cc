@@ -1,3 +1,5 @@
+#include <functional>
+#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,8 +9,8 @@
 namespace paramd {
 namespace {
 
-absl::StatusOr<TrainSummary> Train(Worker* worker, TrainOptions options, Trainable* model, BatchSource* source,
-                                   const std::function<void(Worker*, TrainLoop*)>& on_joined) {
+absl::StatusOr<TrainSummary> Train(Worker* worker, const std::stop_token& stop, TrainOptions options, Trainable* model,
+                                   BatchSource* source, const std::function<void(Worker*, TrainLoop*)>& on_joined) {
   const v1::ModelSpec& spec = worker->model().spec();
   auto algorithm = FindAlgorithm(spec.algorithm());
   if (!algorithm.ok()) return algorithm.status();
@@ -33,6 +35,7 @@ absl::StatusOr<TrainSummary> Train(Worker* worker, TrainOptions options, Trainab
   TrainLoop loop(model, source, worker, (*algorithm)->make_worker(hyperparameters), hyperparameters,
                  std::move(options));
   if (on_joined != nullptr) on_joined(worker, &loop);
+  const std::stop_callback<std::function<void()>> on_stop(stop, [&loop] { loop.Cancel(); });
   auto summary = loop.Run();
   if (on_joined != nullptr) on_joined(nullptr, nullptr);
   return summary;
@@ -45,8 +48,10 @@ absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, cons
                                        const std::function<void(Worker*, TrainLoop*)>& on_joined) {
   auto worker = Worker::Join(worker_options);
   if (!worker.ok()) return worker.status();
-  auto summary = Train(worker->get(), train_options, model, source, on_joined);
-  const absl::Status left = (*worker)->Leave(summary.ok() ? "" : summary.status().message());
+  auto summary = Train(worker->get(), worker_options.stop, train_options, model, source, on_joined);
+  // Whoever cancelled does not want to wait for a server that may be away.
+  const absl::Duration timeout = absl::IsCancelled(summary.status()) ? absl::Seconds(1) : absl::Seconds(10);
+  const absl::Status left = (*worker)->Leave(summary.ok() ? "" : summary.status().message(), timeout);
   // Everything it learned is committed: a server that went away meanwhile takes nothing from that.
   if (!left.ok() && worker_options.on_event != nullptr) {
     worker_options.on_event(absl::StrCat("leave: ", left.message()));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -19,6 +21,8 @@ constexpr size_t kMaxQueuedRecords = 100'000;
 // Of one report: far below the longest message.
 constexpr size_t kMaxReportRecords = 5'000;
 constexpr absl::Duration kReportInterval = absl::Seconds(1);
+// What a Leave is given when nobody wants to wait for it.
+constexpr absl::Duration kLastCall = absl::Seconds(1);
 
 v1::Encoding EncodingOf(Wire wire) {
   switch (wire) {
@@ -39,6 +43,7 @@ class Worker::Impl {
   Impl(WorkerOptions options, std::shared_ptr<Connection> connection)
       : options_(std::move(options)),
         connection_(std::move(connection)),
+        on_stop_(options_.stop, [this] { cancellation_.Cancel(); }),
         exchanges_(connection_, options_.rpc_timeout, &cancellation_, options_.on_event) {}
   ~Impl();
 
@@ -85,6 +90,7 @@ class Worker::Impl {
 
   // Self-synchronized.
   Cancellation cancellation_;
+  const std::stop_callback<std::function<void()>> on_stop_;
   Cancellation stop_beating_;
   std::thread beat_;
 
@@ -135,7 +141,7 @@ class Worker::Impl::Turn {
 };
 
 Worker::Impl::~Impl() {
-  Leave("", absl::Seconds(1)).IgnoreError();
+  Leave("", kLastCall).IgnoreError();
   cancellation_.Cancel();
 }
 
@@ -158,11 +164,15 @@ absl::Status Worker::Impl::Join() {
     return status;
   }
   lease_ = absl::Seconds(joined_.lease_s());
-  if (auto status = JoinSharedMemory(retry.deadline()); !status.ok()) {
+  absl::Status status = JoinSharedMemory(retry.deadline());
+  if (cancellation_.cancelled()) status = absl::CancelledError("the join was cancelled by this process");
+  if (!status.ok()) {
     auto leave = Identified<v1::LeaveRequest>();
     leave.set_error(std::string(status.message()));
     v1::LeaveReply left;
-    connection_->Call(&v1::ParameterServer::Stub::Leave, leave, &left, &retry).IgnoreError();
+    Cancellation never;
+    Retry last(absl::Now() + kLastCall, kLastCall, &never);
+    connection_->Call(&v1::ParameterServer::Stub::Leave, leave, &left, &last).IgnoreError();
     return status;
   }
   beat_ = std::thread([this] { Beat(); });
@@ -351,6 +361,6 @@ void Worker::Report(const std::vector<std::string>& metric_names, const std::vec
   impl_->Report(metric_names, steps);
 }
 
-absl::Status Worker::Leave(absl::string_view error) { return impl_->Leave(error, absl::Seconds(10)); }
+absl::Status Worker::Leave(absl::string_view error, absl::Duration timeout) { return impl_->Leave(error, timeout); }
 
 }  // namespace paramd

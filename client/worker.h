@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,9 @@ struct WorkerOptions {
   absl::Duration rpc_timeout = absl::Minutes(1);
   Transport transport = Transport::kAuto;
   Wire wire = Wire::kFloat32;
+  // From a std::stop_source: its request_stop ends Join, exchanges and RunWorker with CANCELLED, those under way and
+  // all later ones. It may take two seconds where the server is stopped.
+  std::stop_token stop;
   // Told of reconnects, retries and failed heartbeats, from any thread, never under a lock.
   std::function<void(absl::string_view)> on_event;
 };
@@ -70,6 +74,7 @@ class Worker : public Exchanger {
   //   NOT_FOUND          no such model, and no spec to create it
   //   ALREADY_EXISTS     the model exists with another spec
   //   ABORTED            a newer incarnation of this worker has joined
+  //   CANCELLED          `stop` was requested
   //   DEADLINE_EXCEEDED  the server did not come up within join_timeout
   //   UNAVAILABLE, RESOURCE_EXHAUSTED, PERMISSION_DENIED  there is no shared memory, and the transport is kShm
   static absl::StatusOr<std::unique_ptr<Worker>> Join(WorkerOptions options);
@@ -106,9 +111,9 @@ class Worker : public Exchanger {
   // Leave; the oldest are dropped if the server is away for long.
   void Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
 
-  // Tells the server that this worker is done, so that nobody waits for it. `error`: why it failed, if it did. Later
-  // calls return FAILED_PRECONDITION. Idempotent.
-  absl::Status Leave(absl::string_view error = "");
+  // Tells the server that this worker is done, so that nobody waits for it, and takes `timeout` at most. `error`: why
+  // it failed, if it did. Later calls return FAILED_PRECONDITION. Idempotent; nothing cancels it.
+  absl::Status Leave(absl::string_view error = "", absl::Duration timeout = absl::Seconds(10));
 
  private:
   class Impl;

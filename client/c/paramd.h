@@ -9,12 +9,14 @@
  *
  * Every function that can fail returns a paramd_code; paramd_error_message() then says what happened, the likely cause
  * and the next step. What a call gives through a pointer is untouched when it fails. Strings are UTF-8, end with NUL
- * and are copied. A null pointer where an object is needed is PARAMD_INVALID_ARGUMENT; every *_free takes null. Times
- * are in seconds; a negative timeout is none. Nothing exits, aborts, logs or throws. client/worker.h, train.h and
- * admin.h tell what the calls of the same names do, and which errors they give.
+ * and are copied. A null pointer where an object is needed is PARAMD_INVALID_ARGUMENT, or 0 or null from a function
+ * that returns no code; every *_free takes null. Times are in seconds; a negative timeout is none. Nothing exits,
+ * aborts, logs or throws. client/worker.h, train.h and admin.h of the sources tell what the calls of the same names do,
+ * and which errors they give.
  *
  * The ABI grows and does not change: PARAMD_ABI_VERSION counts what was added. Structures that a caller fills begin
- * with their own size, so that they can grow too; the rest of such a structure may be zero for the defaults. */
+ * with their own size (`.struct_size = sizeof(paramd_...)`), so that they can grow too; what is zero after it is the
+ * default. */
 #ifndef PARAMD_CLIENT_C_PARAMD_H_
 #define PARAMD_CLIENT_C_PARAMD_H_
 
@@ -62,7 +64,8 @@ PARAMD_API int paramd_abi_version(void);
 PARAMD_API const char* paramd_version(void); /* "0.4.0" */
 
 /* Ends calls from outside: a call that is under way with it, and every later one, gives PARAMD_CANCELLED. It works in
- * joining, exchanging and training alike. Thread-safe. Free it after the objects that were given it. */
+ * joining, exchanging and training alike, at once or, where the daemon is stopped, within two seconds. Thread-safe. It
+ * may be freed before the objects that were given it. */
 typedef struct paramd_canceller paramd_canceller;
 PARAMD_API paramd_canceller* paramd_canceller_new(void);
 PARAMD_API void paramd_canceller_cancel(paramd_canceller* canceller);
@@ -112,7 +115,7 @@ PARAMD_API uint64_t paramd_worker_incarnation(const paramd_worker* worker);
 PARAMD_API const char* paramd_worker_model(const paramd_worker* worker);
 PARAMD_API const char* paramd_worker_transport(const paramd_worker* worker); /* "grpc" or "shm", at the moment */
 
-/* `floats` must be the length of the center. `exchanged` may be null. */
+/* `floats` must be the length of the center; `update` and `center` must not overlap. `exchanged` may be null. */
 PARAMD_API paramd_code paramd_worker_initialize(paramd_worker* worker, const float* center, size_t floats,
                                                 double timeout);
 PARAMD_API paramd_code paramd_worker_pull(paramd_worker* worker, float* center, size_t floats, double timeout,
@@ -126,9 +129,10 @@ PARAMD_API paramd_code paramd_worker_exchange(paramd_worker* worker, const float
 PARAMD_API float* paramd_worker_commit_buffer(paramd_worker* worker);
 PARAMD_API float* paramd_worker_center_buffer(paramd_worker* worker);
 
+/* Ends this worker's exchanges with PARAMD_CANCELLED, the one under way and all later ones. */
 PARAMD_API paramd_code paramd_worker_cancel(paramd_worker* worker);
-/* `error`: why the worker failed; null if it did not. */
-PARAMD_API paramd_code paramd_worker_leave(paramd_worker* worker, const char* error);
+/* `error`: why the worker failed; null if it did not. Not ended by a cancel. */
+PARAMD_API paramd_code paramd_worker_leave(paramd_worker* worker, const char* error, double timeout);
 
 /* One minibatch: features [rows, columns], row-major; labels as the model wants them. Filled by a source with memory of
  * its own that stays until its next call. */
@@ -140,8 +144,9 @@ typedef struct paramd_batch {
   size_t label_floats;
 } paramd_batch;
 
-/* A model of one's own. Callbacks come from one thread at a time. One that fails returns a code other than PARAMD_OK
- * and may write a message of at most `message_size` bytes, NUL included, to `message`: it ends the training. */
+/* A model of one's own. Callbacks come from the thread that called paramd_train. One that fails returns a code other
+ * than PARAMD_OK and may write a message of at most `message_size` bytes, NUL included, to `message`: it ends the
+ * training. */
 typedef struct paramd_trainable {
   size_t struct_size;
   void* context;
@@ -156,8 +161,8 @@ typedef struct paramd_trainable {
   void (*set_learning_rate)(void* context, double learning_rate);
 } paramd_trainable;
 
-/* Where minibatches come from; called on a thread of the library. `cancel` may come from any thread, and is to end a
- * `next` that blocks; it, and batches_per_epoch, may be null. */
+/* Where minibatches come from; called on one thread of the library's own. `cancel` may come from any thread, and is to
+ * end a `next` that blocks; it, and batches_per_epoch, may be null. */
 typedef struct paramd_batch_source {
   size_t struct_size;
   void* context;
@@ -177,7 +182,7 @@ typedef struct paramd_train_options {
   int overlap;
   double target_loss; /* used if has_target_loss */
   int has_target_loss;
-  double exchange_timeout; /* 0: none */
+  double exchange_timeout; /* 0, too: none */
 } paramd_train_options;
 
 typedef struct paramd_train_summary {
@@ -201,14 +206,15 @@ PARAMD_API paramd_code paramd_train(const paramd_worker_options* options, const 
 /* A ready-made model: a perceptron with ReLU between its layers and softmax cross-entropy on top. Labels are class
  * numbers, one a row. Metric: accuracy. Thread-compatible. */
 typedef struct paramd_mlp paramd_mlp;
-/* `layers`: inputs, hidden..., classes; at least two. `optimizer`: sgd, momentum, adam, ... as examples/mnist knows
- * them. */
+/* `layers`: inputs, hidden..., classes; at least two. `optimizer`: sgd, momentum (Nesterov's, 0.9) or adam. Equal seeds
+ * give equal parameters. */
 PARAMD_API paramd_code paramd_mlp_new(const int64_t* layers, size_t layer_count, const char* optimizer,
                                       double learning_rate, uint64_t seed, paramd_mlp** mlp);
 PARAMD_API void paramd_mlp_free(paramd_mlp* mlp);
-/* Adds its tensors to the spec. */
+/* Adds its tensors to the spec: dense0/kernel [inputs, outputs], dense0/bias [outputs], dense1/kernel, ... */
 PARAMD_API paramd_code paramd_mlp_describe(const paramd_mlp* mlp, paramd_model_spec* spec);
-/* For paramd_train; it refers to the mlp. */
+/* For paramd_train, which then runs without a callback, or for a loop of one's own. It refers to the mlp, which trains
+ * one batch at a time. Set trainable->struct_size first. */
 PARAMD_API paramd_code paramd_mlp_trainable(paramd_mlp* mlp, paramd_trainable* trainable);
 PARAMD_API float* paramd_mlp_parameters(paramd_mlp* mlp, size_t* floats);
 /* Probabilities [rows, classes] of features [rows, inputs]. */

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "algorithms/algorithm.h"
-#include "examples/mnist/mlp.h"
+#include "client/mlp/mlp.h"
 #include "proto/paramd.pb.h"
 
 namespace paramd {

@@ -1,7 +1,9 @@
 // Lost replies, late starts and silence, as a worker lives through them.
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <stop_token>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -319,6 +321,58 @@ TEST_CASE("Cancel ends a pull that waits, and all later calls") {
   CHECK(status.code() == absl::StatusCode::kCancelled);
   CHECK(worker->Pull(absl::MakeSpan(pulled), kCallTimeout).status().code() == absl::StatusCode::kCancelled);
   CHECK(Await([&] { return !FindWorker(server->GetStatus().models(0), "a").waiting(); }));
+}
+
+TEST_CASE("a stop requested from outside ends a join that waits for its daemon") {
+  const std::string nowhere = "unix:" + TemporaryPath("nobody.sock");
+  std::stop_source stop;
+  std::atomic<bool> tried = false;
+  absl::Status status;
+  const Timed joined = Time([&] {
+    const Thread thread([&] {
+      WorkerOptions options{.server = nowhere, .model = "m", .worker = "a", .stop = stop.get_token()};
+      status = Worker::Join(options).status();
+      tried = true;
+    });
+    CHECK_FALSE(Await([&] { return tried.load(); }, absl::Milliseconds(100)));
+    stop.request_stop();
+    return absl::OkStatus();
+  });
+  CHECK(status.code() == absl::StatusCode::kCancelled);
+  CHECK(joined.took < kSlack);
+}
+
+TEST_CASE("a stop requested from outside ends a pull that waits, and training, and spares other workers") {
+  const auto server = StartServer();
+  REQUIRE(Connect(server->address())->CreateModel(Spec("m", "downpour", 10)).ok());
+  std::stop_source stop;
+  const auto worker = Join({.server = server->address(), .model = "m", .worker = "a", .stop = stop.get_token()});
+  const auto other = Join(server->address(), "m", "b");
+  std::vector<float> pulled(10);
+  absl::Status status;
+  {
+    const Thread thread([&] { status = worker->Pull(absl::MakeSpan(pulled), absl::InfiniteDuration()).status(); });
+    CHECK(Await([&] { return FindWorker(server->GetStatus().models(0), "a").waiting(); }));
+    stop.request_stop();
+  }
+  CHECK(status.code() == absl::StatusCode::kCancelled);
+  CHECK(other->Initialize(std::vector<float>(10), kCallTimeout).ok());
+  CHECK(other->Pull(absl::MakeSpan(pulled), kCallTimeout).ok());
+
+  stop = std::stop_source();
+  {
+    const Thread thread([&] {
+      Quadratic model(10, 0, 1);
+      EmptyBatches batches(1'000'000'000);
+      status = RunWorker({.server = server->address(), .model = "m", .worker = "c", .stop = stop.get_token()}, {},
+                         &model, &batches)
+                   .status();
+    });
+    CHECK(Await([&] { return Version(*server) > 0; }));
+    stop.request_stop();
+  }
+  CHECK(status.code() == absl::StatusCode::kCancelled);
+  CHECK(FindWorker(server->GetStatus().models(0), "c").state() == v1::WorkerInfo::FAILED);
 }
 
 TEST_CASE("a pull before the initialization waits for it, or for its own deadline") {

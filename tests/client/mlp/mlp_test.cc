@@ -1,4 +1,4 @@
-#include "examples/mnist/mlp.h"
+#include "client/mlp/mlp.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/mnist/optimizer.h"
+#include "client/mlp/optimizer.h"
 #include "examples/mnist/shard.h"
 
 namespace paramd {
@@ -279,6 +279,26 @@ TEST_CASE("an evaluation is the mean over rows, in batches of whatever size") {
   CHECK(in_pieces->rows == 101);
   CHECK(in_pieces->loss == Approx(at_once->loss).epsilon(1e-5));
   CHECK(in_pieces->accuracy == Approx(at_once->accuracy));
+}
+
+TEST_CASE("predictions are the softmax, for any number of rows") {
+  auto mlp = MakeMlp({.layers = {2, 2}});
+  const std::vector<float> parameters = {1, 0, 0, 1, 0, 0.5};  // identity, then the bias
+  std::copy(parameters.begin(), parameters.end(), mlp->parameters().begin());
+  // Logits (2, 0.5) and (1, 1.5): e^1.5 / (1 + e^1.5) = 0.8175745 and 1 / (1 + e^0.5) = 0.3775407 for class 0.
+  std::vector<float> features, probabilities(2 * 1001);
+  for (int i = 0; i < 1001; ++i) features.insert(features.end(), {i % 2 == 0 ? 2.0f : 1.0f, i % 2 == 0 ? 0.0f : 1.0f});
+  REQUIRE(mlp->Predict(features, absl::MakeSpan(probabilities)).ok());
+  for (size_t i = 0; i < 1001; ++i) {
+    INFO("row " << i);
+    CHECK(probabilities[2 * i] == Approx(i % 2 == 0 ? 0.8175745 : 0.3775407));
+    CHECK(probabilities[2 * i] + probabilities[2 * i + 1] == Approx(1));
+  }
+  CHECK(mlp->Predict({}, {}).ok());
+  std::vector<float> room(2);
+  for (const std::vector<float>& wrong : {std::vector<float>(1), std::vector<float>(3), std::vector<float>(4)}) {
+    CHECK(mlp->Predict(wrong, absl::MakeSpan(room)).code() == absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST_CASE("an ensemble predicts by its members' mean softmax") {

@@ -1,7 +1,7 @@
 // A multilayer perceptron for classification, ready to train: fully connected layers, ReLU between them, softmax
 // cross-entropy at the end.
-#ifndef PARAMD_EXAMPLES_MNIST_MLP_H_
-#define PARAMD_EXAMPLES_MNIST_MLP_H_
+#ifndef PARAMD_CLIENT_MLP_MLP_H_
+#define PARAMD_CLIENT_MLP_MLP_H_
 
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client/mlp/optimizer.h"
 #include "client/trainable.h"
-#include "examples/mnist/optimizer.h"
 
 namespace paramd {
 
@@ -51,6 +51,8 @@ class Mlp : public Trainable {
 
   absl::Span<float> parameters() override { return absl::MakeSpan(parameters_); }
   std::vector<MlpTensor> tensors() const;
+  int64_t inputs() const { return layers_.front().inputs; }
+  int64_t classes() const { return layers_.back().outputs; }
 
   // Loss, then accuracy, both before the step. INVALID_ARGUMENT for a batch of another shape, or with a label that is
   // no class.
@@ -62,6 +64,10 @@ class Mlp : public Trainable {
 
   // The gradient of the batch's mean loss, parameters().size() floats in their order. Errors as TrainOnBatch.
   absl::StatusOr<Evaluation> ComputeGradient(const Batch& batch, absl::Span<float> gradient);
+
+  // From features [rows, inputs()] the probabilities [rows, classes()]. INVALID_ARGUMENT unless both have whole rows,
+  // and as many.
+  absl::Status Predict(absl::Span<const float> features, absl::Span<float> probabilities);
 
   // Loss and accuracy over epoch 0 of `source`. Errors: as TrainOnBatch, those of `source`, and INVALID_ARGUMENT if it
   // has no rows.
@@ -83,10 +89,12 @@ class Mlp : public Trainable {
 
   Mlp(const std::vector<int64_t>& layers, uint64_t seed);
 
-  int64_t classes() const { return layers_.back().outputs; }
   absl::Status Check(const Batch& batch) const;
   void Reserve(int64_t rows);
-  const float* Input(const Batch& batch, size_t layer) const;
+  const float* Input(const float* features, size_t layer) const;
+  // Fills the activations of all layers, the last with logits.
+  void ComputeLogits(const float* features, int64_t rows);
+  absl::Span<float> Logits(int64_t row);
   // Fills the activations of all layers, the last with softmax, and returns the batch's mean loss and accuracy.
   Evaluation Forward(const Batch& batch);
   void Backward(const Batch& batch, absl::Span<float> gradient);
@@ -105,4 +113,4 @@ class Mlp : public Trainable {
 
 }  // namespace paramd
 
-#endif  // PARAMD_EXAMPLES_MNIST_MLP_H_
+#endif  // PARAMD_CLIENT_MLP_MLP_H_

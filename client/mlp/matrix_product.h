@@ -1,6 +1,6 @@
 // The one product that training dense layers needs, on the calling thread alone.
-#ifndef PARAMD_EXAMPLES_MNIST_MATRIX_PRODUCT_H_
-#define PARAMD_EXAMPLES_MNIST_MATRIX_PRODUCT_H_
+#ifndef PARAMD_CLIENT_MLP_MATRIX_PRODUCT_H_
+#define PARAMD_CLIENT_MLP_MATRIX_PRODUCT_H_
 
 #include <cstdint>
 #include <vector>
@@ -31,4 +31,4 @@ std::vector<void (*)(const MatrixProduct&)> MultipliesForTest();
 
 }  // namespace paramd
 
-#endif  // PARAMD_EXAMPLES_MNIST_MATRIX_PRODUCT_H_
+#endif  // PARAMD_CLIENT_MLP_MATRIX_PRODUCT_H_

@@ -1,6 +1,6 @@
 // One body, compiled for each width of vectors. It is inlined into functions that differ in their target, and calls
 // nothing: no code for newer processors can end up in a function that others share.
-#include "examples/mnist/matrix_product.h"
+#include "client/mlp/matrix_product.h"
 
 namespace paramd {
 namespace {

@@ -1,4 +1,4 @@
-#include "examples/mnist/mlp.h"
+#include "client/mlp/mlp.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -6,15 +6,18 @@
 #include <limits>
 #include <random>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "examples/mnist/matrix_product.h"
+#include "client/mlp/matrix_product.h"
 
 namespace paramd {
 namespace {
 
 constexpr int64_t kMaxParameters = int64_t{1} << 40;
+// Of Predict, at a time: memory does not grow with what it is given.
+constexpr int64_t kPredictedRows = 256;
 
 // Turns one row of logits into their softmax. Returns its entry's negative logarithm at `label`; `best` is the first
 // largest entry.
@@ -146,18 +149,18 @@ void Mlp::Reserve(int64_t rows) {
   }
 }
 
-const float* Mlp::Input(const Batch& batch, size_t layer) const {
-  return layer == 0 ? batch.features.data() : layers_[layer - 1].activations.data();
+const float* Mlp::Input(const float* features, size_t layer) const {
+  return layer == 0 ? features : layers_[layer - 1].activations.data();
 }
 
-Evaluation Mlp::Forward(const Batch& batch) {
-  Reserve(batch.rows);
+void Mlp::ComputeLogits(const float* features, int64_t rows) {
+  Reserve(rows);
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
-    Multiply({.rows = batch.rows,
+    Multiply({.rows = rows,
               .columns = layer.outputs,
               .depth = layer.inputs,
-              .left = Input(batch, i),
+              .left = Input(features, i),
               .left_row = layer.inputs,
               .left_depth = 1,
               .right = &parameters_[layer.kernel_offset],
@@ -165,14 +168,21 @@ Evaluation Mlp::Forward(const Batch& batch) {
               .result = layer.activations.data()});
     if (i + 1 == layers_.size()) break;
     float* const activations = layer.activations.data();
-    for (int64_t j = 0; j < batch.rows * layer.outputs; ++j) activations[j] = activations[j] < 0 ? 0 : activations[j];
+    for (int64_t j = 0; j < rows * layer.outputs; ++j) activations[j] = activations[j] < 0 ? 0 : activations[j];
   }
+}
 
+absl::Span<float> Mlp::Logits(int64_t row) {
+  return absl::MakeSpan(layers_.back().activations).subspan(row * classes(), classes());
+}
+
+Evaluation Mlp::Forward(const Batch& batch) {
+  ComputeLogits(batch.features.data(), batch.rows);
   Evaluation evaluation{.rows = batch.rows};
   for (int64_t i = 0; i < batch.rows; ++i) {
     const auto label = static_cast<size_t>(batch.labels[i]);
     size_t best = 0;
-    evaluation.loss += Softmax(absl::MakeSpan(&layers_.back().activations[i * classes()], classes()), label, &best);
+    evaluation.loss += Softmax(Logits(i), label, &best);
     evaluation.accuracy += best == label;
   }
   evaluation.loss /= static_cast<double>(batch.rows);
@@ -192,7 +202,7 @@ void Mlp::Backward(const Batch& batch, absl::Span<float> gradient) {
     Multiply({.rows = layer.inputs,
               .columns = layer.outputs,
               .depth = rows,
-              .left = Input(batch, i),
+              .left = Input(batch.features.data(), i),
               .left_row = 1,
               .left_depth = layer.inputs,
               .right = layer.deltas.data(),
@@ -230,6 +240,26 @@ absl::StatusOr<Evaluation> Mlp::ComputeGradient(const Batch& batch, absl::Span<f
   const Evaluation evaluation = Forward(batch);
   Backward(batch, gradient);
   return evaluation;
+}
+
+absl::Status Mlp::Predict(absl::Span<const float> features, absl::Span<float> probabilities) {
+  const auto rows = static_cast<int64_t>(features.size()) / inputs();
+  if (static_cast<int64_t>(features.size()) != rows * inputs() ||
+      static_cast<int64_t>(probabilities.size()) != rows * classes()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        features.size(), " features and room for ", probabilities.size(), " probabilities: this network takes ",
+        inputs(), " features a row, and gives ", classes(), " probabilities: check the sizes of its layers"));
+  }
+  for (int64_t begin = 0; begin < rows; begin += kPredictedRows) {
+    const int64_t n = std::min(kPredictedRows, rows - begin);
+    ComputeLogits(features.data() + begin * inputs(), n);
+    for (int64_t i = 0; i < n; ++i) {
+      size_t best = 0;
+      Softmax(Logits(i), 0, &best);
+      absl::c_copy(Logits(i), probabilities.begin() + (begin + i) * classes());
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Evaluation> Mlp::EvaluateEnsemble(const std::vector<Mlp*>& members, BatchSource* source) {

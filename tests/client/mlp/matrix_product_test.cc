@@ -1,4 +1,4 @@
-#include "examples/mnist/matrix_product.h"
+#include "client/mlp/matrix_product.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,7 +1,7 @@
 // Optimizers over one flat parameter vector. Their state lives beside the parameters and is the worker's own: an
 // exchange changes the parameters, never the state.
-#ifndef PARAMD_EXAMPLES_MNIST_OPTIMIZER_H_
-#define PARAMD_EXAMPLES_MNIST_OPTIMIZER_H_
+#ifndef PARAMD_CLIENT_MLP_OPTIMIZER_H_
+#define PARAMD_CLIENT_MLP_OPTIMIZER_H_
 
 #include <cstdint>
 #include <memory>
@@ -44,4 +44,4 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerOptions&
 
 }  // namespace paramd
 
-#endif  // PARAMD_EXAMPLES_MNIST_OPTIMIZER_H_
+#endif  // PARAMD_CLIENT_MLP_OPTIMIZER_H_

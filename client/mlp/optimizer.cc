@@ -1,4 +1,4 @@
-#include "examples/mnist/optimizer.h"
+#include "client/mlp/optimizer.h"
 
 #include <Eigen/Core>
 #include <cmath>

@@ -1,0 +1,190 @@
+#include "client/admin.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client/c/call.h"
+#include "client/c/handles.h"
+
+using paramd::c::CheckGiven;
+using paramd::c::Guard;
+
+struct paramd_admin {
+  std::unique_ptr<paramd::Admin> admin;
+};
+
+struct paramd_history {
+  struct Series {
+    std::string worker;
+    std::vector<std::string> metric_names;
+    std::vector<paramd_history_record> records;
+    std::vector<double> metrics;  // [records, metric_names]
+  };
+  std::vector<Series> series;
+};
+
+namespace {
+
+using paramd::v1::WorkerInfo;
+
+paramd_model_info Summarize(const paramd::v1::ModelInfo& model) {
+  paramd_model_info info{.version = model.version(),
+                         .parameters = model.parameters(),
+                         .initialized = model.initialized() ? 1 : 0,
+                         .workers = static_cast<uint64_t>(model.workers_size()),
+                         .rejected = model.rejected(),
+                         .mean_staleness = model.mean_staleness(),
+                         .training_time_s = model.training_time_s()};
+  for (const WorkerInfo& worker : model.workers()) {
+    info.commits += worker.commits();
+    if (worker.state() == WorkerInfo::LIVE) ++info.live_workers;
+  }
+  return info;
+}
+
+paramd_history::Series ReadSeries(const paramd::v1::WorkerHistory& history) {
+  paramd_history::Series series{.worker = history.worker(),
+                                .metric_names = {history.metric_names().begin(), history.metric_names().end()}};
+  for (const paramd::v1::HistoryRecord& record : history.records()) {
+    series.records.push_back(
+        {.step = record.step(), .epoch = record.epoch(), .time_s = record.time_s(), .loss = record.loss()});
+    // A record with other metrics than the names say: 0 for those it lacks.
+    for (size_t i = 0; i < series.metric_names.size(); ++i) {
+      series.metrics.push_back(i < static_cast<size_t>(record.metrics_size()) ? record.metrics(static_cast<int>(i))
+                                                                              : 0);
+    }
+  }
+  return series;
+}
+
+const paramd_history::Series* FindSeries(const paramd_history* history, size_t series) {
+  return history != nullptr && series < history->series.size() ? &history->series[series] : nullptr;
+}
+
+}  // namespace
+
+paramd_code paramd_admin_connect(const char* server, double timeout, paramd_admin** admin) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{server, "server"}, {admin, "admin"}}); !status.ok()) return status;
+    auto duration = paramd::c::Timeout(timeout);
+    if (!duration.ok()) return duration.status();
+    auto made = std::make_unique<paramd_admin>();
+    auto connected = paramd::Admin::Connect(server, *duration);
+    if (!connected.ok()) return connected.status();
+    made->admin = *std::move(connected);
+    *admin = made.release();
+    return absl::OkStatus();
+  });
+}
+
+void paramd_admin_free(paramd_admin* admin) { delete admin; }
+
+paramd_code paramd_admin_create_model(paramd_admin* admin, const paramd_model_spec* spec) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{admin, "admin"}, {spec, "spec"}}); !status.ok()) return status;
+    return admin->admin->CreateModel(spec->spec).status();
+  });
+}
+
+paramd_code paramd_admin_delete_model(paramd_admin* admin, const char* model) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{admin, "admin"}, {model, "model"}}); !status.ok()) return status;
+    return admin->admin->DeleteModel(model);
+  });
+}
+
+paramd_code paramd_admin_get_model(paramd_admin* admin, const char* model, paramd_model_info* info) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{admin, "admin"}, {model, "model"}, {info, "info"}}); !status.ok()) return status;
+    auto found = admin->admin->GetModel(model);
+    if (!found.ok()) return found.status();
+    *info = Summarize(*found);
+    return absl::OkStatus();
+  });
+}
+
+paramd_code paramd_admin_staleness(paramd_admin* admin, const char* model, uint64_t* histogram, size_t capacity,
+                                   size_t* entries) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{admin, "admin"}, {model, "model"}, {entries, "entries"}}); !status.ok()) {
+      return status;
+    }
+    if (histogram == nullptr && capacity > 0) return absl::InvalidArgumentError("histogram is null");
+    auto found = admin->admin->GetModel(model);
+    if (!found.ok()) return found.status();
+    const auto& all = found->staleness_histogram();
+    *entries = static_cast<size_t>(all.size());
+    std::copy_n(all.begin(), std::min(capacity, *entries), histogram);
+    return absl::OkStatus();
+  });
+}
+
+paramd_code paramd_admin_pull(paramd_admin* admin, const char* model, float* center, size_t floats, int64_t* version) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{admin, "admin"}, {model, "model"}, {center, "center"}}); !status.ok()) {
+      return status;
+    }
+    auto pulled = admin->admin->Pull(model, absl::MakeSpan(center, floats));
+    if (!pulled.ok()) return pulled.status();
+    if (version != nullptr) *version = pulled->version;
+    return absl::OkStatus();
+  });
+}
+
+paramd_code paramd_admin_initialize(paramd_admin* admin, const char* model, const float* center, size_t floats) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{admin, "admin"}, {model, "model"}, {center, "center"}}); !status.ok()) {
+      return status;
+    }
+    return admin->admin->Initialize(model, absl::MakeConstSpan(center, floats));
+  });
+}
+
+paramd_code paramd_admin_history(paramd_admin* admin, const char* model, int averaged, paramd_history** history) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{admin, "admin"}, {model, "model"}, {history, "history"}}); !status.ok()) {
+      return status;
+    }
+    paramd::v1::GetHistoryRequest request;
+    request.set_model(model);
+    request.set_averaged(averaged != 0);
+    auto reply = admin->admin->GetHistory(request);
+    if (!reply.ok()) return reply.status();
+    auto made = std::make_unique<paramd_history>();
+    for (const auto& worker : reply->workers()) made->series.push_back(ReadSeries(worker));
+    *history = made.release();
+    return absl::OkStatus();
+  });
+}
+
+void paramd_history_free(paramd_history* history) { delete history; }
+
+size_t paramd_history_series(const paramd_history* history) { return history == nullptr ? 0 : history->series.size(); }
+
+const char* paramd_history_worker(const paramd_history* history, size_t series) {
+  const auto* found = FindSeries(history, series);
+  return found == nullptr ? nullptr : found->worker.c_str();
+}
+
+size_t paramd_history_records(const paramd_history* history, size_t series, const paramd_history_record** records) {
+  const auto* found = FindSeries(history, series);
+  if (records != nullptr) *records = found == nullptr ? nullptr : found->records.data();
+  return found == nullptr ? 0 : found->records.size();
+}
+
+size_t paramd_history_metrics(const paramd_history* history, size_t series) {
+  const auto* found = FindSeries(history, series);
+  return found == nullptr ? 0 : found->metric_names.size();
+}
+
+const char* paramd_history_metric_name(const paramd_history* history, size_t series, size_t metric) {
+  const auto* found = FindSeries(history, series);
+  return found == nullptr || metric >= found->metric_names.size() ? nullptr : found->metric_names[metric].c_str();
+}
+
+const double* paramd_history_metric_values(const paramd_history* history, size_t series) {
+  const auto* found = FindSeries(history, series);
+  return found == nullptr ? nullptr : found->metrics.data();
+}

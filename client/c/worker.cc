@@ -1,0 +1,136 @@
+#include "client/worker.h"
+
+#include <functional>
+#include <utility>
+
+#include "client/c/call.h"
+#include "client/c/handles.h"
+#include "client/wire_flags.h"
+
+using paramd::c::CheckGiven;
+using paramd::c::Guard;
+
+namespace {
+
+// Calls call(timeout) and gives what it brought to `exchanged`, if that is not null.
+template <typename Call>
+absl::Status Exchange(double timeout, paramd_exchanged* exchanged, const Call& call) {
+  auto duration = paramd::c::Timeout(timeout);
+  if (!duration.ok()) return duration.status();
+  auto result = call(*duration);
+  if (!result.ok()) return result.status();
+  if (exchanged != nullptr) *exchanged = {.version = result->version, .staleness = result->staleness};
+  return absl::OkStatus();
+}
+
+bool Overlap(const float* a, const float* b, size_t floats) {
+  const std::less<const float*> less;
+  return less(a, b + floats) && less(b, a + floats);
+}
+
+}  // namespace
+
+paramd_code paramd_worker_join(const paramd_worker_options* options, paramd_worker** worker) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{options, "options"}, {worker, "worker"}}); !status.ok()) return status;
+    auto made = std::make_unique<paramd_worker>();
+    auto joined = paramd::Worker::Join(options->options);
+    if (!joined.ok()) return joined.status();
+    made->worker = *std::move(joined);
+    *worker = made.release();
+    return absl::OkStatus();
+  });
+}
+
+void paramd_worker_free(paramd_worker* worker) {
+  Guard([&] {
+    delete worker;
+    return absl::OkStatus();
+  });
+}
+
+size_t paramd_worker_parameters(const paramd_worker* worker) {
+  return worker == nullptr ? 0 : worker->worker->model().parameters();
+}
+
+uint64_t paramd_worker_incarnation(const paramd_worker* worker) {
+  return worker == nullptr ? 0 : worker->worker->incarnation();
+}
+
+const char* paramd_worker_model(const paramd_worker* worker) {
+  return worker == nullptr ? nullptr : worker->worker->model().spec().name().c_str();
+}
+
+const char* paramd_worker_transport(const paramd_worker* worker) {
+  if (worker == nullptr) return nullptr;
+  return worker->worker->transport() == paramd::Transport::kShm ? "shm" : "grpc";
+}
+
+paramd_code paramd_worker_initialize(paramd_worker* worker, const float* center, size_t floats, double timeout) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{worker, "worker"}, {center, "center"}}); !status.ok()) return status;
+    auto duration = paramd::c::Timeout(timeout);
+    if (!duration.ok()) return duration.status();
+    return worker->worker->Initialize(absl::MakeConstSpan(center, floats), *duration);
+  });
+}
+
+paramd_code paramd_worker_pull(paramd_worker* worker, float* center, size_t floats, double timeout,
+                               paramd_exchanged* exchanged) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{worker, "worker"}, {center, "center"}}); !status.ok()) return status;
+    return Exchange(timeout, exchanged, [&](absl::Duration duration) {
+      return worker->worker->Pull(absl::MakeSpan(center, floats), duration);
+    });
+  });
+}
+
+paramd_code paramd_worker_commit(paramd_worker* worker, const float* update, size_t floats, double timeout,
+                                 paramd_exchanged* exchanged) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{worker, "worker"}, {update, "update"}}); !status.ok()) return status;
+    return Exchange(timeout, exchanged, [&](absl::Duration duration) {
+      return worker->worker->Commit(absl::MakeConstSpan(update, floats), duration);
+    });
+  });
+}
+
+paramd_code paramd_worker_exchange(paramd_worker* worker, const float* update, float* center, size_t floats,
+                                   double timeout, paramd_exchanged* exchanged) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{worker, "worker"}, {update, "update"}, {center, "center"}}); !status.ok()) {
+      return status;
+    }
+    if (Overlap(update, center, floats)) {
+      return absl::InvalidArgumentError("update and center overlap; give each memory of its own");
+    }
+    return Exchange(timeout, exchanged, [&](absl::Duration duration) {
+      return worker->worker->Exchange(absl::MakeConstSpan(update, floats), absl::MakeSpan(center, floats), duration);
+    });
+  });
+}
+
+float* paramd_worker_commit_buffer(paramd_worker* worker) {
+  return worker == nullptr ? nullptr : worker->worker->commit_buffer().data();
+}
+
+float* paramd_worker_center_buffer(paramd_worker* worker) {
+  return worker == nullptr ? nullptr : worker->worker->center_buffer().data();
+}
+
+paramd_code paramd_worker_cancel(paramd_worker* worker) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{worker, "worker"}}); !status.ok()) return status;
+    worker->worker->Cancel();
+    return absl::OkStatus();
+  });
+}
+
+paramd_code paramd_worker_leave(paramd_worker* worker, const char* error, double timeout) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{worker, "worker"}}); !status.ok()) return status;
+    auto duration = paramd::c::Timeout(timeout);
+    if (!duration.ok()) return duration.status();
+    return worker->worker->Leave(error == nullptr ? "" : error, *duration);
+  });
+}
