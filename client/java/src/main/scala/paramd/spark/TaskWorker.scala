@@ -2,7 +2,16 @@ package paramd.spark
 
 import org.apache.spark.{SparkEnv, TaskContext, TaskKilledException}
 
-import paramd.{ParamdException, Worker, WorkerOptions}
+import paramd.{
+  BatchSource,
+  ParamdException,
+  TrainOptions,
+  TrainSummary,
+  Trainable,
+  Training,
+  Worker,
+  WorkerOptions
+}
 
 /** The worker of the Spark task that runs on the calling thread. */
 object TaskWorker {
@@ -32,12 +41,12 @@ object TaskWorker {
   }
 
   /**
-   * Runs `train`. If that fails because this attempt was fenced, the task ends as a killed one, which does not count
-   * towards spark.task.maxFailures: the newer attempt goes on.
+   * Does all that a worker does, as [[paramd.Training]]. Ends with CANCELLED when Spark kills the task. If this attempt is
+   * fenced, the task ends as a killed one, which does not count towards spark.task.maxFailures: the newer attempt goes on.
    */
-  private[spark] def training[T](train: => T): T = {
+  def train(options: WorkerOptions, trainOptions: TrainOptions, model: Trainable, source: BatchSource): TrainSummary = {
     interruptWhenKilled(task())
-    try train
+    try Training.run(options, trainOptions, model, source)
     catch {
       case e: ParamdException if e.code == ParamdException.Code.ABORTED => throw new TaskKilledException(e.getMessage)
     }

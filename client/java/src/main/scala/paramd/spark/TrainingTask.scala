@@ -2,7 +2,7 @@ package paramd.spark
 
 import org.apache.spark.ml.linalg.Vector
 
-import paramd.{Mlp, TrainOptions, Training}
+import paramd.{Mlp, TrainOptions}
 
 import scala.util.Using
 
@@ -26,7 +26,7 @@ private[spark] final class TrainingTask(
         // Equal seeds: whoever comes first initializes the center as all others would.
         Using.resource(TrainingTask.network(layers, solver, learningRate, seed)) { network =>
           val options = new TrainOptions().epochs(epochs).maxPrefetch(TrainingTask.Prefetch)
-          TaskWorker.training(Training.run(TaskWorker.options(server, model), options, network, source))
+          TaskWorker.train(TaskWorker.options(server, model), options, network, source)
         }
       }
     }

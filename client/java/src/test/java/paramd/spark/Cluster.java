@@ -2,6 +2,7 @@ package paramd.spark;
 
 import java.io.IOException;
 import java.io.Serializable;
+import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.FileVisitResult;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -101,7 +102,11 @@ final class Cluster implements AutoCloseable {
 
     @Override
     public FileVisitResult postVisitDirectory(Path folder, IOException e) throws IOException {
-      Files.deleteIfExists(folder);
+      try {
+        Files.deleteIfExists(folder);
+      } catch (DirectoryNotEmptyException ignored) {
+        // An executor is not quite gone yet.
+      }
       return FileVisitResult.CONTINUE;
     }
   }
