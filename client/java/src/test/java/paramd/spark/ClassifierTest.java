@@ -44,7 +44,10 @@ import paramd.ServerOptions;
 @Tag("spark")
 @Timeout(300)
 final class ClassifierTest {
+  private static final int ROWS = 60000;
   private static final int HIDDEN = 64;
+  private static final int EPOCHS = 5;
+  private static final int BATCH = 32;
 
   private static Cluster cluster;
   private static Dataset<Row> train;
@@ -54,8 +57,8 @@ final class ClassifierTest {
   @BeforeAll
   static void start() throws IOException {
     cluster = new Cluster(Cluster.LOCAL, Map.of());
-    train = Mnist.train(cluster, 20000).cache();
-    test = Mnist.test(cluster, 2000).cache();
+    train = Mnist.train(cluster, ROWS).cache();
+    test = Mnist.test(cluster, 10000).cache();
     executors = cluster.executorPids();
   }
 
@@ -73,18 +76,17 @@ final class ClassifierTest {
   @ParameterizedTest
   @ValueSource(strings = {"adag", "dynsgd", "aeasgd"})
   void trainsMnist(String algorithm) {
-    final ParamdClassificationModel model = classifier().setAlgorithm(algorithm).setMaxIter(8).fit(train);
+    final ParamdClassificationModel model = classifier().setAlgorithm(algorithm).setMaxIter(EPOCHS).fit(train);
 
     final double accuracy = accuracy(model.transform(test));
     assertTrue(accuracy >= 0.95, algorithm + " reached " + accuracy);
     final ParamdTrainingSummary summary = model.summary();
     assertEquals(2, summary.numWorkers());
-    assertEquals(20000, summary.rows());
+    assertEquals(ROWS, summary.rows());
     assertTrue(summary.updates() > 0);
     assertEquals(summary.updates(), LongStream.of(summary.stalenessHistogram()).sum());
     assertTrue(summary.trainingTimeSeconds() > 0);
-    // 313 minibatches an epoch and worker.
-    assertEquals(2 * 8 * 313, summary.history().count());
+    assertEquals(2 * EPOCHS * ((ROWS / 2 + BATCH - 1) / BATCH), summary.history().count());
     final double first = summary.averagedHistory().selectExpr("min_by(loss, step)").head().getDouble(0);
     final double last = summary.averagedHistory().selectExpr("max_by(loss, step)").head().getDouble(0);
     assertTrue(last < first / 2, "loss went from " + first + " to " + last);
@@ -145,7 +147,7 @@ final class ClassifierTest {
     final ParamdTrainingSummary summary =
         classifier().setConsistency("sync").setParallelismFactor(2).setMaxIter(1).fit(train).summary();
     assertEquals(4, summary.numWorkers());
-    assertEquals(20000, summary.rows());
+    assertEquals(ROWS, summary.rows());
     assertEquals(0, summary.meanStaleness());
   }
 
@@ -162,7 +164,7 @@ final class ClassifierTest {
   }
 
   private static ParamdClassifier classifier() {
-    return new ParamdClassifier().setNumWorkers(2).setHiddenLayers(new int[] {HIDDEN}).setSeed(1);
+    return new ParamdClassifier().setNumWorkers(2).setBatchSize(BATCH).setHiddenLayers(new int[] {HIDDEN}).setSeed(1);
   }
 
   private static double accuracy(Dataset<Row> predictions) {
