@@ -28,8 +28,8 @@ fail() {
 # Copies the library and all that it is linked with.
 #
 # The system's libraries get names of their own, after the content of all: the loader takes a library for one that is
-# loaded already if the names are the same. So another version of this jar, or somebody else's gRPC in the same JVM,
-# doesn't get in the way, and two copies of this one share theirs.
+# loaded already if the names are the same. And their symbols stay among them. So another version of this jar, or
+# somebody else's gRPC in the same JVM, doesn't get in the way, and two copies of this one share theirs.
 bundle() {
   local line name path tag renamed options file
   local -A paths=()
@@ -54,6 +54,7 @@ bundle() {
     # Not in one go: patchelf 0.14 then confuses the names.
     patchelf --set-soname "$renamed" "$file"
     patchelf "${options[@]}" "$file"
+    [[ $name =~ $common ]] || scripts/localize_symbols.py "$file"
   done
   strip --strip-unneeded -o "$natives/$library" "bazel-bin/client/java/jni/$library"
   chmod u+w "$natives/$library"

@@ -99,10 +99,7 @@ public final class Training {
     try {
       Native.train(options, trainOptions.toNative(), mlp, calls, parameters, floats, metricNames, summary);
     } catch (ParamdException e) {
-      if (calls.failure() != null) {
-        e.initCause(calls.failure());
-      }
-      throw e;
+      throw calls.failure() == null ? e : new ParamdException(e.code(), e.getMessage(), calls.failure());
     } finally {
       interrupts.leave();
     }

@@ -29,7 +29,7 @@ class AdminTest {
       assertEquals(new ModelInfo(0, 5, false, 0, 0, 0, 0, 0, 0), admin.model("size"));
       assertEquals(
           ParamdException.Code.ALREADY_EXISTS,
-          assertThrows(ParamdException.class, () -> admin.createModel(new ModelSpec("size").tensor("w", 1))).code());
+          assertThrows(ParamdException.class, () -> admin.createModel(new ModelSpec("size").tensor("w", 1).algorithm("adag"))).code());
       admin.initialize("size", new float[] {1, 2, 3, 4, 5});
       try (Worker a = Worker.join(new WorkerOptions(server.address(), "size", "a"));
           Worker b = Worker.join(new WorkerOptions(server.address(), "size", "b"))) {

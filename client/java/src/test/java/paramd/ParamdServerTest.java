@@ -51,9 +51,8 @@ class ParamdServerTest {
     try {
       assertEquals("localhost:" + server.port(), server.address());
       assertTrue(server.isAlive());
-      Worker.join(
-              new WorkerOptions(server.address(), "m", "a").create(new ModelSpec("m").tensor("w", 1)))
-          .close();
+      final ModelSpec spec = new ModelSpec("m").tensor("w", 1).algorithm("downpour");
+      Worker.join(new WorkerOptions(server.address(), "m", "a").create(spec)).close();
     } finally {
       server.close();
     }
