@@ -41,6 +41,11 @@ void Cancellation::Cancel() {
   for (grpc::ClientContext* call : calls_) call->TryCancel();
 }
 
+void Cancellation::Reset() {
+  MutexLock lock(&mutex_);
+  cancelled_ = false;
+}
+
 void Cancellation::Add(grpc::ClientContext* call) {
   MutexLock lock(&mutex_);
   calls_.insert(call);

@@ -31,10 +31,11 @@ class SharedMemory;
 // Whether to try again: the server is away, going or full, rather than saying no.
 bool IsTransient(const absl::Status& status);
 
-// Something that Cancel interrupts, once and for all. Thread-safe.
+// Something that Cancel interrupts, until Reset. Thread-safe.
 class Cancellation {
  public:
   void Cancel();
+  void Reset();
   bool cancelled() const;
   // Waits; returns true if it was cancelled.
   bool WaitFor(absl::Duration duration);

@@ -54,6 +54,7 @@ class Worker::Impl {
   void Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
   absl::Status Leave(absl::string_view error, absl::Duration timeout);
   void Cancel();
+  void Resume();
   Transport transport() const { return shared_->in_use() ? Transport::kShm : Transport::kGrpc; }
   absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
   absl::Span<float> center_buffer() const { return shared_->center_buffer(); }
@@ -271,6 +272,12 @@ absl::Status Worker::Impl::Leave(absl::string_view error, absl::Duration timeout
 
 void Worker::Impl::Cancel() { cancellation_.Cancel(); }
 
+void Worker::Impl::Resume() {
+  cancellation_.Reset();
+  // It may have come in between.
+  if (options_.stop.stop_requested()) cancellation_.Cancel();
+}
+
 absl::StatusOr<Exchanged> Worker::Impl::Exchange(absl::Span<const float> update, absl::Span<float> center, bool pull,
                                                  absl::Duration timeout) {
   const size_t floats = joined_.model().parameters();
@@ -356,6 +363,7 @@ absl::StatusOr<Exchanged> Worker::Exchange(absl::Span<const float> update, absl:
 }
 
 void Worker::Cancel() { impl_->Cancel(); }
+void Worker::Resume() { impl_->Resume(); }
 
 void Worker::Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
   impl_->Report(metric_names, steps);

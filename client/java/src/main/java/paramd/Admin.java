@@ -127,10 +127,9 @@ public final class Admin implements AutoCloseable {
   }
 
   private static History.Series series(long history, long index) {
-    final byte[][] names = Native.historyMetricNames(history, index);
-    final String[] metricNames = new String[names.length];
-    for (int i = 0; i < names.length; i++) {
-      metricNames[i] = Arguments.text(names[i]);
+    final String[] metricNames = new String[Math.toIntExact(Native.historyMetrics(history, index))];
+    for (int i = 0; i < metricNames.length; i++) {
+      metricNames[i] = Arguments.text(Native.historyMetricName(history, index, i));
     }
     final double[] values = Native.historyMetricValues(history, index);
     final double[] fields = Native.historyRecords(history, index);
@@ -142,7 +141,7 @@ public final class Admin implements AutoCloseable {
               fields[i * 4 + 1],
               fields[i * 4 + 2],
               fields[i * 4 + 3],
-              Arrays.copyOfRange(values, i * names.length, (i + 1) * names.length)));
+              Arrays.copyOfRange(values, i * metricNames.length, (i + 1) * metricNames.length)));
     }
     return new History.Series(
         Arguments.text(Native.historyWorker(history, index)), metricNames, List.copyOf(records));

@@ -9,8 +9,8 @@ import java.util.TreeMap;
 
 /**
  * What a model is: named tensors of float32, flattened row-major in this order into its center, its algorithm, its
- * consistency ({@code async}, {@code bounded:S}, {@code sync}) and its hyperparameters. What is left out is the server's
- * default. The server checks it. Not thread-safe.
+ * consistency ({@code async}, {@code bounded:S}, {@code sync}) and its hyperparameters. Consistency and hyperparameters
+ * that are left out are the algorithm's. The server checks it all. Not thread-safe.
  */
 public final class ModelSpec implements Serializable {
   private static final long serialVersionUID = 1;

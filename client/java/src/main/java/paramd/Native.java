@@ -90,11 +90,11 @@ final class Native {
 
   static native void workerCancel(long worker);
 
-  /** Takes back a cancel. */
+  /** Takes back a cancel; while no call is under way. */
   static native void workerResume(long worker);
 
   /** {@code error} may be null. */
-  static native void workerLeave(long worker, byte[] error);
+  static native void workerLeave(long worker, byte[] error, double timeout);
 
   /**
    * Trains {@code mlp}, or if that is 0 the model behind {@code calls}. {@code trainOptions} and {@code summary} hold
@@ -158,7 +158,9 @@ final class Native {
   /** [records, 4]: step, epoch, time, loss. */
   static native double[] historyRecords(long history, long series);
 
-  static native byte[][] historyMetricNames(long history, long series);
+  static native long historyMetrics(long history, long series);
+
+  static native byte[] historyMetricName(long history, long series, long metric);
 
   /** [records, metrics]. */
   static native double[] historyMetricValues(long history, long series);

@@ -99,7 +99,12 @@ public final class ParamdServer implements AutoCloseable {
   /** Lets exchanges under way end, within the daemon's grace period, then ends it. Idempotent. */
   @Override
   public void close() {
-    process.destroy();
+    try {
+      // Its sign to stop. Process.destroy would cut off its log.
+      process.getOutputStream().close();
+    } catch (IOException e) {
+      // Then it has ended.
+    }
     try {
       if (process.waitFor(SHUTDOWN_SECONDS, TimeUnit.SECONDS)) {
         return;

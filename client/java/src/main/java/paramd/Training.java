@@ -18,10 +18,9 @@ public final class Training {
    */
   public static TrainSummary run(
       WorkerOptions options, TrainOptions trainOptions, Trainable model, BatchSource source) {
-    final long canceller = Native.cancellerNew();
-    final InterruptWatch interrupts = new InterruptWatch(() -> Native.cancellerCancel(canceller));
-    try {
-      final long native_ = options.toNative(canceller);
+    try (NativeObject canceller = new NativeObject("canceller", Native.cancellerNew(), Native::cancellerFree)) {
+      final InterruptWatch interrupts = new InterruptWatch(() -> cancel(canceller));
+      final long native_ = options.toNative(canceller.address());
       try {
         return model instanceof Mlp mlp
             ? train(native_, trainOptions, mlp, source, interrupts)
@@ -29,9 +28,21 @@ public final class Training {
       } finally {
         Native.optionsFree(native_);
       }
-    } finally {
-      Native.cancellerFree(canceller);
     }
+  }
+
+  /** On a thread of its own: it calls the source, and the thread that interrupts must not wait for that. */
+  private static void cancel(NativeObject canceller) {
+    final long address = canceller.acquire();
+    final Thread thread =
+        new Thread(
+            () -> {
+              Native.cancellerCancel(address);
+              canceller.release();
+            },
+            "paramd-cancel");
+    thread.setDaemon(true);
+    thread.start();
   }
 
   private static TrainSummary train(
@@ -88,10 +99,7 @@ public final class Training {
     try {
       Native.train(options, trainOptions.toNative(), mlp, calls, parameters, floats, metricNames, summary);
     } catch (ParamdException e) {
-      if (calls.failure() != null) {
-        e.initCause(calls.failure());
-      }
-      throw e;
+      throw calls.failure() == null ? e : new ParamdException(e.code(), e.getMessage(), calls.failure());
     } finally {
       interrupts.leave();
     }

@@ -15,6 +15,9 @@ import java.util.function.LongUnaryOperator;
  * then unknown, but it never is twice. The worker can still be used.
  */
 public final class Worker implements AutoCloseable {
+  private static final double LEAVE_SECONDS = 10;
+  private static final double LAST_CALL_SECONDS = 1;
+
   private final NativeObject worker;
   private final MemoryPool pool;
   private final InterruptWatch interrupts = new InterruptWatch(this::interrupted);
@@ -33,35 +36,19 @@ public final class Worker implements AutoCloseable {
 
   /** Waits for the server within the options' join timeout. */
   public static Worker join(WorkerOptions options) {
-    final NativeObject canceller = new NativeObject("canceller", Native.cancellerNew(), Native::cancellerFree);
-    final long cancel = canceller.acquire();
-    final InterruptWatch watch = new InterruptWatch(() -> Native.cancellerCancel(cancel));
-    NativeObject joined = null;
+    final long canceller = Native.cancellerNew();
+    final InterruptWatch watch = new InterruptWatch(() -> Native.cancellerCancel(canceller));
     try {
-      final long native_ = options.toNative(cancel);
+      final long native_ = options.toNative(canceller);
+      watch.enter();
       try {
-        watch.enter();
-        try {
-          joined =
-              new NativeObject(
-                  "worker",
-                  Native.workerJoin(native_),
-                  worker -> {
-                    Native.workerFree(worker);
-                    canceller.release();
-                  });
-        } finally {
-          watch.leave();
-        }
+        return new Worker(new NativeObject("worker", Native.workerJoin(native_), Native::workerFree));
       } finally {
+        watch.leave();
         Native.optionsFree(native_);
       }
-      return new Worker(joined);
     } finally {
-      if (joined == null) {
-        canceller.release();
-      }
-      canceller.close();
+      Native.cancellerFree(canceller);
     }
   }
 
@@ -196,7 +183,7 @@ public final class Worker implements AutoCloseable {
   /** {@code error}: why the worker failed. */
   public void leave(String error) {
     final byte[] text = error == null ? null : Arguments.utf8(error);
-    call(address -> Native.workerLeave(address, text));
+    call(address -> Native.workerLeave(address, text, LEAVE_SECONDS));
   }
 
   /** Cancels and awaits calls under way, leaves if nobody did, and frees what the worker has. Idempotent. */
@@ -230,7 +217,7 @@ public final class Worker implements AutoCloseable {
     if (buffersGiven) {
       // The worker itself lives on with them.
       try {
-        Native.workerLeave(address, null);
+        Native.workerLeave(address, null, LAST_CALL_SECONDS);
       } catch (ParamdException e) {
         // The server finds out by the lease.
       }

@@ -37,12 +37,12 @@ public final class WorkerOptions implements Serializable {
 
   /** How long joining may take, waiting for the server to come up included; one minute if not given. */
   public WorkerOptions joinTimeout(Duration timeout) {
-    return set("join_timeout", Arguments.seconds(timeout) + "s");
+    return set("join_timeout", Double.toString(Arguments.seconds(timeout)));
   }
 
   /** How long the server may be out of reach, or silent in a call; one minute if not given. */
   public WorkerOptions rpcTimeout(Duration timeout) {
-    return set("rpc_timeout", Arguments.seconds(timeout) + "s");
+    return set("rpc_timeout", Double.toString(Arguments.seconds(timeout)));
   }
 
   /** {@code auto} (the default), {@code grpc} or {@code shm}. */
