@@ -140,18 +140,7 @@ final class PlainTrainingTest {
           (partition, ignored) -> {
             final boolean newer = TaskContext.get().attemptNumber() > 0;
             final Regression.Samples samples =
-                new Regression.Samples(partition) {
-                  @Override
-                  public boolean next(Batch batch) throws Exception {
-                    if (newer) {
-                      signals.give("newer attempt has joined");
-                      signals.await("slow attempt has ended");
-                    } else if (partition == 0) {
-                      signals.await("newer attempt has joined");
-                    }
-                    return super.next(batch);
-                  }
-                };
+                partition == 0 ? new RivalSamples(signals, newer) : new Regression.Samples(1);
             try {
               TaskWorker.train(
                   TaskWorker.options(address, "regression"), new TrainOptions(), new Regression(), samples);
@@ -234,6 +223,29 @@ final class PlainTrainingTest {
     final float[] center = new float[1];
     admin.pull("sum", center);
     return center[0];
+  }
+
+  /** The slow attempt gets no further than to its first minibatch before the newer one has joined. */
+  private static final class RivalSamples extends Regression.Samples {
+    private final Signals signals;
+    private final boolean newer;
+
+    RivalSamples(Signals signals, boolean newer) {
+      super(0);
+      this.signals = signals;
+      this.newer = newer;
+    }
+
+    @Override
+    public boolean next(Batch batch) throws Exception {
+      if (newer) {
+        signals.give("newer attempt has joined");
+        signals.await("slow attempt has ended");
+      } else {
+        signals.await("newer attempt has joined");
+      }
+      return super.next(batch);
+    }
   }
 
   /** Between tasks and the driver, as files of a folder. */
