@@ -12,6 +12,7 @@ readonly packages=(
   bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
   g++ clang-14 clang-format-14
   protobuf-compiler protobuf-compiler-grpc
+  openjdk-17-jdk-headless maven python3-venv
   # libraries
   libabsl-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev zlib1g-dev
   # tools and tests

@@ -9,6 +9,7 @@
 #   static       clang's thread-safety analysis, formatting, and the directions between folders
 #   tsan         the tests tagged `tsan`, under ThreadSanitizer
 #   asan         every test that is not tagged `noasan`, under AddressSanitizer and UndefinedBehaviorSanitizer
+#   spark        Spark's executors as workers, from the JVM and from Python
 #   soak         the tests tagged `soak`: long or large; only when named
 set -euo pipefail
 
@@ -80,6 +81,35 @@ asan() {
   run_tests asan --build_tests_only --test_tag_filters=-noasan,-soak //...
 }
 
+# run_junit REPORTS COMMAND...: COMMAND writes JUnit's reports to the folder REPORTS; adds up their test cases.
+run_junit() {
+  local status=0 counts
+  rm -rf "$1"
+  "${@:2}" </dev/null || status=$?
+  counts=$(python3 scripts/count_junit.py "$1"/*.xml) || counts="0 1"
+  # What went wrong outside of any test.
+  if ((status != 0)) && [[ $counts == *" 0" ]]; then counts="${counts% *} 1"; fi
+  passed=$((passed + ${counts% *}))
+  failed=$((failed + ${counts#* }))
+}
+
+readonly python=.cache/python
+
+# Also where the same version was installed before.
+install_wheel() {
+  local pip=("$python/bin/pip" --disable-pip-version-check install --quiet)
+  "${pip[@]}" --force-reinstall --no-deps client/python/dist/*.whl && "${pip[@]}" paramd pyspark==4.2.0 pytest
+}
+
+spark() {
+  check "the Python wheel, with the jar" scripts/build_python.sh
+  run_junit client/java/target/surefire-reports \
+    mvn --batch-mode --no-transfer-progress --file client/java/pom.xml test -Dgroups=spark -DexcludedGroups=
+  check "its installation" install_wheel
+  run_junit .cache/pytest env SPARK_LOCAL_IP=127.0.0.1 "$python/bin/python" -m pytest -q client/python/tests \
+    -p no:cacheprovider --junitxml=.cache/pytest/report.xml
+}
+
 soak() {
   local targets
   # Tagged `manual` too, so that no pattern finds them.
@@ -89,8 +119,8 @@ soak() {
 
 groups=("$@")
 for group in "${groups[@]}"; do
-  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|soak)$ ]]; then
-    echo "test: no group $group; there are: unit integration static tsan asan soak" >&2
+  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|spark|soak)$ ]]; then
+    echo "test: no group $group; there are: unit integration static tsan asan spark soak" >&2
     exit 2
   fi
 done
@@ -99,7 +129,7 @@ if (($# == 0)); then
     echo "0 passed, 1 failed"
     exit 1
   }
-  groups=(static unit integration tsan asan)
+  groups=(static unit integration tsan asan spark)
 fi
 
 for group in "${groups[@]}"; do
