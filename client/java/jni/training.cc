@@ -52,6 +52,7 @@ class Calls {
     jmethodID results = method("results", "()[D");
     if (env->ExceptionCheck()) return;
     jobject result_array = env->CallObjectMethod(calls, results);
+    if (env->ExceptionCheck()) return;
     jobject batch_array = env->NewLongArray(kBatchFields);
     if (env->ExceptionCheck()) return;
     results_ = static_cast<jdoubleArray>(env->NewGlobalRef(result_array));
