@@ -85,8 +85,8 @@ uint64_t AvailableMemory() {
 std::string TooLarge(const Cell& cell, const Transport& transport) {
   const uint64_t needed = static_cast<uint64_t>(cell.workers) * cell.bytes * static_cast<uint64_t>(transport.copies);
   const uint64_t available = AvailableMemory();
-  if (needed <= available / 2) return "";
-  return absl::StrCat("it may need ", needed >> 20, " MiB, more than half of the ", available >> 20, " MiB available");
+  if (needed <= available / 4 * 3) return "";
+  return absl::StrCat("it may need ", needed >> 20, " MiB, more than three quarters of the ", available >> 20, " MiB available");
 }
 
 // The peak of a daemon that has done nothing else.

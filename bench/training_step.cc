@@ -1,5 +1,5 @@
-// Our side of bench/training_bench.py: trains the network of examples/mnist, 784-128-10 with batches of 32, on made-up data.
-// Says its name in a line; then for each line "OPTIMIZER STEPS" of stdin does so many steps, and answers with the
+// Our side of bench/training_bench.py: trains the network of examples/mnist, 784-128-10 with batches of 32, on made-up
+// data. Says its name in a line; then for each line "OPTIMIZER STEPS" of stdin does so many steps, and answers with the
 // seconds they took.
 
 #include <chrono>

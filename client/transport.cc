@@ -240,6 +240,11 @@ absl::Status ExchangeStream::Close() {
   return absl::OkStatus();
 }
 
+void ExchangeStream::Disconnect() {
+  Close().IgnoreError();
+  channel_.reset();
+}
+
 absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,
                                                     absl::Span<float> center, const SharedMemory* shared,
                                                     Retry* retry) {

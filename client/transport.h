@@ -136,6 +136,9 @@ class ExchangeStream {
   // Tells the server that an answer arrived; nothing comes back.
   void Acknowledge(const v1::ExchangeHeader& header);
 
+  // Closes the stream and its TCP connection, until there is another attempt.
+  void Disconnect();
+
  private:
   struct Call;
 
@@ -171,6 +174,9 @@ class ExchangeClient {
   // DEADLINE_EXCEEDED; UNAVAILABLE.
   absl::StatusOr<v1::ReplyHeader> Exchange(v1::ExchangeHeader header, absl::Span<const float> commit,
                                            absl::Span<float> center, absl::Duration timeout);
+
+  // Closes its connection, until there is another exchange.
+  void Disconnect() { stream_.Disconnect(); }
 
  private:
   absl::StatusOr<v1::ReplyHeader> Attempts(v1::ExchangeHeader header, absl::Span<const float> commit,

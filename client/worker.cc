@@ -252,10 +252,12 @@ void Worker::Impl::Report(const std::vector<std::string>& metric_names, const st
 }
 
 absl::Status Worker::Impl::Leave(absl::string_view error, absl::Duration timeout) {
+  bool exchanging = false;
   {
     MutexLock lock(&mutex_);
     if (left_) return absl::OkStatus();
     left_ = true;
+    exchanging = exchanging_;
   }
   stop_beating_.Cancel();
   if (!beat_.joinable()) return absl::OkStatus();  // never joined the model
@@ -267,7 +269,10 @@ absl::Status Worker::Impl::Leave(absl::string_view error, absl::Duration timeout
   auto request = Identified<v1::LeaveRequest>();
   request.set_error(std::string(error));
   v1::LeaveReply reply;
-  return connection_->Call(&v1::ParameterServer::Stub::Leave, request, &reply, &retry);
+  const absl::Status status = connection_->Call(&v1::ParameterServer::Stub::Leave, request, &reply, &retry);
+  // None begins any more. An idle connection would hold up the end of a daemon that drains.
+  if (!exchanging) exchanges_.Disconnect();
+  return status;
 }
 
 void Worker::Impl::Cancel() { cancellation_.Cancel(); }

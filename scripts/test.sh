@@ -9,6 +9,9 @@
 #   static       clang's thread-safety analysis, formatting, and the directions between folders
 #   tsan         the tests tagged `tsan`, under ThreadSanitizer
 #   asan         every test that is not tagged `noasan`, under AddressSanitizer and UndefinedBehaviorSanitizer
+#   deploy       the recipes of deploy/, as far as a machine without their engines can run them
+#   mpi          launches of examples/mpi by mpirun, and by the environment alone
+#   java         the Java client, in the JVM and against it
 #   spark        Spark's executors as workers, from the JVM and from Python
 #   soak         the tests tagged `soak`: long or large; only when named
 set -euo pipefail
@@ -65,6 +68,7 @@ unit() {
 
 integration() {
   run_tests default --test_tag_filters=-soak //tests/integration/...
+  check "installed daemon, library and packages" tests/install/check.sh
 }
 
 static() {
@@ -79,6 +83,26 @@ tsan() {
 
 asan() {
   run_tests asan --build_tests_only --test_tag_filters=-noasan,-soak //...
+}
+
+deploy() {
+  if ! run_bazel build //server:paramd //client/cli:paramctl //examples/mnist:mnist_worker; then
+    check "building what deploy/ starts" false
+    return
+  fi
+  for recipe in systemd container kubernetes slurm; do
+    check "deploy/$recipe" "tests/deploy/$recipe.sh"
+  done
+}
+
+mpi() {
+  if ! run_bazel build //server:paramd //client/cli:paramctl //examples/mpi:mpi_mnist; then
+    check "building examples/mpi" false
+    return
+  fi
+  check "four ranks train MNIST" tests/mpi/check.sh accuracy
+  check "a killed rank holds up nobody" tests/mpi/check.sh killed_rank
+  check "ranks by the environment alone" tests/mpi/check.sh environment
 }
 
 # run_junit REPORTS COMMAND...: COMMAND writes JUnit's reports to the folder REPORTS; adds up their test cases.
@@ -101,6 +125,12 @@ install_wheel() {
   "${pip[@]}" --force-reinstall --no-deps client/python/dist/*.whl && "${pip[@]}" paramd pyspark==4.2.0 pytest
 }
 
+java() {
+  check "what is native in the jar" scripts/build_java.sh --natives
+  run_junit client/java/target/surefire-reports \
+    mvn --batch-mode --no-transfer-progress --file client/java/pom.xml package
+}
+
 spark() {
   check "the Python wheel, with the jar" scripts/build_python.sh
   run_junit client/java/target/surefire-reports \
@@ -119,8 +149,8 @@ soak() {
 
 groups=("$@")
 for group in "${groups[@]}"; do
-  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|spark|soak)$ ]]; then
-    echo "test: no group $group; there are: unit integration static tsan asan spark soak" >&2
+  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|mpi|java|spark|soak)$ ]]; then
+    echo "test: no group $group; there are: unit integration static tsan asan deploy mpi java spark soak" >&2
     exit 2
   fi
 done
@@ -129,7 +159,7 @@ if (($# == 0)); then
     echo "0 passed, 1 failed"
     exit 1
   }
-  groups=(static unit integration tsan asan spark)
+  groups=(static unit integration deploy mpi java spark tsan asan)
 fi
 
 for group in "${groups[@]}"; do

@@ -1,5 +1,8 @@
 #include "server/block.h"
 
+#include <sys/mman.h>
+
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -7,6 +10,15 @@ namespace paramd {
 namespace {
 
 constexpr size_t kAlignment = 64;
+
+// With pages of 4 KiB, looking up addresses is a good part of what a large commit takes. Only a hint, which systems
+// whose transparent huge pages are set to "madvise" wait for.
+void UseHugePages(const void* memory, size_t bytes) {
+  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(memory) / kHugePage * kHugePage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + bytes + kHugePage - 1) / kHugePage * kHugePage;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
 
 }  // namespace
 
@@ -42,6 +54,7 @@ BlockRef BlockPool::Allocate(size_t floats) {
     block->size = floats;
     block->memory = std::malloc(floats * sizeof(float) + kAlignment);
     if (block->memory == nullptr) throw std::bad_alloc();
+    if (floats == kBlockFloats) UseHugePages(block->memory, floats * sizeof(float) + kAlignment);
     block->data = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(block->memory) + kAlignment - 1) / kAlignment *
                                            kAlignment);
   }

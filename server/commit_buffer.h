@@ -17,7 +17,7 @@ namespace paramd {
 
 // Floats that a commit is read in: few enough for a copy of them, and of what is made of them, to stay in the
 // first-level cache.
-inline constexpr size_t kPieceFloats = 2048;
+inline constexpr size_t kPieceFloats = 1024;
 
 // Bytes of one commit, in pieces of any length and alignment, in the encoding they came in: a Reader makes float32 of
 // them as they are read. Thread-compatible; Readers of different blocks may read

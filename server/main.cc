@@ -186,9 +186,11 @@ int Run() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  // The end of standard input is a signal of its own, as it must not count as a second SIGTERM.
+  // The end of standard input is a signal of its own, as it must not count as a second SIGTERM; one with a high number,
+  // as the lowest that is pending comes first.
+  const int stdin_ended = SIGRTMIN;
   sigset_t first_signals = signals;
-  if (absl::GetFlag(FLAGS_exit_with_stdin)) sigaddset(&first_signals, SIGHUP);
+  if (absl::GetFlag(FLAGS_exit_with_stdin)) sigaddset(&first_signals, stdin_ended);
   // Before any thread starts, so that all inherit it.
   pthread_sigmask(SIG_BLOCK, &first_signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
@@ -210,7 +212,7 @@ int Run() {
   }
   std::cout << "paramd listens on " << address << std::endl;
 
-  if (absl::GetFlag(FLAGS_exit_with_stdin)) WatchStdin(SIGHUP);
+  if (absl::GetFlag(FLAGS_exit_with_stdin)) WatchStdin(stdin_ended);
   int signal = 0;
   sigwait(&first_signals, &signal);
   spdlog::info("event=drain signal={} grace={}", signal, absl::FormatDuration(absl::GetFlag(FLAGS_grace)));

@@ -122,6 +122,7 @@ void Model::BecomeLiveLocked(Member* member) {
   }
   member->state = v1::WorkerInfo::LIVE;
   member->message.clear();
+  next_end_ = std::min(next_end_, options_.clock->Now() + options_.lease);
 }
 
 void Model::RetireLocked(Member* member, v1::WorkerInfo::State state, std::string message, Deferred* deferred) {
@@ -531,6 +532,7 @@ void Model::WaitLocked(Waiter waiter, Deferred* deferred) {
   if (ReadyLocked(&waiter, slowest)) {
     deferred->Add(std::move(waiter.done), std::move(waiter.answer));
   } else {
+    next_end_ = std::min(next_end_, waiter.call.deadline);
     waiters_.push_back(std::move(waiter));
   }
   if (moves_clock) WakeLocked(deferred);
@@ -590,10 +592,16 @@ void Model::Tick() {
   Deferred deferred;
   MutexLock lock(&mutex_);
   const absl::Time now = options_.clock->Now();
+  if (now < next_end_) return;
+  next_end_ = absl::InfiniteFuture();
   for (const auto& [worker, member] : members_) {
-    if (member->state == v1::WorkerInfo::LIVE && now - member->lease->renewed() > options_.lease) {
+    if (member->state != v1::WorkerInfo::LIVE) continue;
+    const absl::Time end = member->lease->renewed() + options_.lease;
+    if (end < now) {
       RetireLocked(member.get(), v1::WorkerInfo::EXPIRED,
                    absl::StrCat("no sign of life for ", absl::FormatDuration(options_.lease)), &deferred);
+    } else {
+      next_end_ = std::min(next_end_, end);
     }
   }
   for (auto it = waiters_.begin(); it != waiters_.end();) {
@@ -602,6 +610,7 @@ void Model::Tick() {
       deferred.Add(std::move(it->done), std::move(it->answer));
       it = waiters_.erase(it);
     } else {
+      next_end_ = std::min(next_end_, it->call.deadline);
       ++it;
     }
   }

@@ -222,6 +222,7 @@ class Model {
   std::vector<uint32_t> initial_checksums_ ABSL_GUARDED_BY(mutex_);  // of each tensor
   std::map<std::string, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_end_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // no lease and no wait ends before
   uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   std::array<uint64_t, 64> staleness_histogram_ ABSL_GUARDED_BY(mutex_) = {};
   double staleness_sum_ ABSL_GUARDED_BY(mutex_) = 0;

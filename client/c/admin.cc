@@ -40,6 +40,7 @@ paramd_model_info Summarize(const paramd::v1::ModelInfo& model) {
   for (const WorkerInfo& worker : model.workers()) {
     info.commits += worker.commits();
     if (worker.state() == WorkerInfo::LIVE) ++info.live_workers;
+    if (worker.waiting()) ++info.waiting;
   }
   return info;
 }

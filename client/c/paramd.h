@@ -235,6 +235,7 @@ typedef struct paramd_model_info {
   uint64_t rejected;
   double mean_staleness;
   double training_time_s;
+  uint64_t waiting; /* workers whose exchange waits for others, or for the first center */
 } paramd_model_info;
 
 PARAMD_API paramd_code paramd_admin_connect(const char* server, double timeout, paramd_admin** admin);

@@ -1,6 +1,9 @@
 // The daemon as its administrator meets it: a process with flags, exit codes and signals.
 #include "tests/support/daemon.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -10,10 +10,11 @@ source "$repo/scripts/bazel.sh"
 
 # Folder, and the folders that none of its packages may see.
 readonly directions=(
-  "flags: algorithms proto server client examples tests bench"
-  "sync: algorithms proto server client examples tests bench"
-  "algorithms: proto server client examples tests bench"
-  "proto: algorithms server client examples tests bench"
+  "flags: algorithms proto shm server client examples tests bench"
+  "sync: algorithms proto shm server client examples tests bench"
+  "algorithms: proto shm server client examples tests bench"
+  "proto: algorithms shm server client examples tests bench"
+  "shm: algorithms proto server client examples tests bench"
   "server: client examples tests bench"
   "client: server examples tests bench"
   "examples: server client/cli tests bench"

@@ -23,9 +23,10 @@ JNIEXPORT jobject JNICALL Java_paramd_Native_view(JNIEnv* env, jclass, jlong add
 JNIEXPORT jlong JNICALL Java_paramd_Native_allocate(JNIEnv* env, jclass, jlong bytes) {
   void* memory = std::malloc(static_cast<size_t>(bytes));
   if (memory == nullptr) {
-    paramd::jni::Throw(env, PARAMD_RESOURCE_EXHAUSTED,
-                       "there is no memory outside the heap for a copy of the floats; give direct buffers in native byte "
-                       "order, which need none, or more memory to the process");
+    paramd::jni::Throw(
+        env, PARAMD_RESOURCE_EXHAUSTED,
+        "there is no memory outside the heap for a copy of the floats; give direct buffers in native byte "
+        "order, which need none, or more memory to the process");
   }
   return Address(memory);
 }

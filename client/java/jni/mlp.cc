@@ -66,8 +66,7 @@ JNIEXPORT void JNICALL Java_paramd_Native_mlpSetLearningRate(JNIEnv*, jclass, jl
 
 JNIEXPORT void JNICALL Java_paramd_Native_mlpPredict(JNIEnv* env, jclass, jlong mlp, jlong features, jlong rows,
                                                      jlong probabilities) {
-  Check(env,
-        paramd_mlp_predict(As<paramd_mlp>(mlp), As<const float>(features), rows, As<float>(probabilities)));
+  Check(env, paramd_mlp_predict(As<paramd_mlp>(mlp), As<const float>(features), rows, As<float>(probabilities)));
 }
 
 }  // extern "C"

@@ -43,8 +43,8 @@ JNIEXPORT void JNICALL Java_paramd_Native_specAddTensor(JNIEnv* env, jclass, jlo
                                                         jlongArray shape) {
   const auto lengths = paramd::jni::Longs(env, shape);
   const std::vector<int64_t> copy(lengths.begin(), lengths.end());
-  Check(env, paramd_model_spec_add_tensor(As<paramd_model_spec>(spec), Text(env, name).c_str(), copy.data(),
-                                          copy.size()));
+  Check(env,
+        paramd_model_spec_add_tensor(As<paramd_model_spec>(spec), Text(env, name).c_str(), copy.data(), copy.size()));
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_specSetAlgorithm(JNIEnv* env, jclass, jlong spec, jbyteArray algorithm) {

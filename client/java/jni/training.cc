@@ -52,6 +52,7 @@ class Calls {
     jmethodID results = method("results", "()[D");
     if (env->ExceptionCheck()) return;
     jobject result_array = env->CallObjectMethod(calls, results);
+    if (env->ExceptionCheck()) return;
     jobject batch_array = env->NewLongArray(kBatchFields);
     if (env->ExceptionCheck()) return;
     results_ = static_cast<jdoubleArray>(env->NewGlobalRef(result_array));
@@ -136,11 +137,10 @@ class Calls {
   paramd_code TrainOnBatch(const paramd_batch& batch, double* results, char* message, size_t size) {
     JNIEnv* env = Attach(vm_);
     if (env == nullptr) return Unattached(message, size);
-    const jint returned = env->CallIntMethod(calls_, train_on_batch_, static_cast<jlong>(batch.rows),
-                                             paramd::jni::Address(batch.features),
-                                             static_cast<jlong>(batch.feature_floats),
-                                             paramd::jni::Address(batch.labels),
-                                             static_cast<jlong>(batch.label_floats));
+    const jint returned =
+        env->CallIntMethod(calls_, train_on_batch_, static_cast<jlong>(batch.rows),
+                           paramd::jni::Address(batch.features), static_cast<jlong>(batch.feature_floats),
+                           paramd::jni::Address(batch.labels), static_cast<jlong>(batch.label_floats));
     const paramd_code code = Result(env, returned, message, size);
     if (code == PARAMD_OK) env->GetDoubleArrayRegion(results_, 0, env->GetArrayLength(results_), results);
     return code;
@@ -230,8 +230,7 @@ JNIEXPORT void JNICALL Java_paramd_Native_train(JNIEnv* env, jclass, jlong optio
   for (const paramd::jni::Text& name : names) name_pointers.push_back(name.c_str());
   Calls callbacks(env, calls);
   if (!callbacks.ok()) return;
-  paramd_trainable trainable =
-      callbacks.Trainable(As<float>(parameters), static_cast<size_t>(floats), name_pointers);
+  paramd_trainable trainable = callbacks.Trainable(As<float>(parameters), static_cast<size_t>(floats), name_pointers);
   if (mlp != 0 && !Check(env, paramd_mlp_trainable(As<paramd_mlp>(mlp), &trainable))) return;
   const paramd_batch_source source = callbacks.Source();
   const std::vector<jdouble> given = paramd::jni::Doubles(env, train_options);

@@ -5,12 +5,13 @@ import java.nio.FloatBuffer;
 
 /**
  * A ready-made model in native code: a perceptron with ReLU between its layers and softmax cross-entropy on top. A batch
- * has one label a row, its class's number. Metric: accuracy. Not thread-safe, but for close.
+ * has one label a row, its class's number. Metric: accuracy. Not thread-safe, but for close, which a training
+ * under way outlives.
  */
 public final class Mlp implements Trainable, AutoCloseable {
   private final long[] layers;
   private final NativeObject mlp;
-  private final FloatBuffer parameters;
+  private FloatBuffer parameters; // null until asked for
   private final MemoryPool pool = new MemoryPool(-1);
 
   /**
@@ -22,7 +23,6 @@ public final class Mlp implements Trainable, AutoCloseable {
     this.layers = layers.clone();
     final byte[] name = Arguments.utf8(optimizer);
     mlp = new NativeObject("mlp", Native.mlpNew(this.layers, name, learningRate, seed), Native::mlpFree);
-    parameters = mlp.buffer(Native.mlpParameters(mlp.address()), Native.mlpFloats(mlp.address()));
   }
 
   /** Adds its tensors to the spec. */
@@ -34,6 +34,14 @@ public final class Mlp implements Trainable, AutoCloseable {
 
   @Override
   public FloatBuffer parameters() {
+    if (parameters == null) {
+      final long address = mlp.acquire();
+      try {
+        parameters = mlp.buffer(Native.mlpParameters(address), Native.mlpFloats(address));
+      } finally {
+        mlp.release();
+      }
+    }
     return parameters.duplicate();
   }
 
@@ -104,6 +112,7 @@ public final class Mlp implements Trainable, AutoCloseable {
   /** What {@link #parameters} gave stays good as long as it is referred to. */
   @Override
   public void close() {
+    parameters = null;
     mlp.close();
   }
 

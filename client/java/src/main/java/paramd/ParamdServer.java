@@ -157,7 +157,11 @@ public final class ParamdServer implements AutoCloseable {
               last.remove();
             }
           }
-          log.accept(line);
+          try {
+            log.accept(line);
+          } catch (RuntimeException e) {
+            // A daemon whose log nobody reads would stop.
+          }
         }
       }
     } catch (IOException e) {

@@ -43,7 +43,7 @@ public final class ServerOptions {
     return this;
   }
 
-  /** Takes the lines of the daemon's log, on a thread of its own; dropped if not given. */
+  /** Takes the lines of the daemon's log, on a thread of its own, and must not throw; dropped if not given. */
   public ServerOptions log(Consumer<String> log) {
     this.log = Objects.requireNonNull(log, "log");
     return this;

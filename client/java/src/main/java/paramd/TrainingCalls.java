@@ -174,7 +174,7 @@ final class TrainingCalls {
 
   private static int number(Throwable e) {
     final ParamdException.Code code =
-        e instanceof ParamdException known
+        e instanceof ParamdException known && known.code() != ParamdException.Code.OK
             ? known.code()
             : e instanceof InterruptedException ? ParamdException.Code.CANCELLED : ParamdException.Code.INTERNAL;
     return code.ordinal();

@@ -155,7 +155,7 @@ public final class Worker implements AutoCloseable {
 
   /**
    * Memory of the worker for updates, of the center's length, that spares a copy where floats go through shared memory;
-   * null if it has none. The worker's memory lives on while such a buffer does, also after {@link #close}.
+   * null if it has none, or more than a buffer of 2 GiB can hold. The worker's memory lives on while such a buffer does, also after {@link #close}.
    */
   public FloatBuffer commitBuffer() {
     return buffer(Native::workerCommitBuffer);
@@ -228,6 +228,9 @@ public final class Worker implements AutoCloseable {
   }
 
   private FloatBuffer buffer(LongUnaryOperator find) {
+    if (parameters > Integer.MAX_VALUE / Float.BYTES) {
+      return null;
+    }
     synchronized (calls) {
       checkOpen();
       buffers = true;
@@ -252,8 +255,8 @@ public final class Worker implements AutoCloseable {
       address = worker.acquire();
       underWay++;
     }
-    interrupts.enter();
     try {
+      interrupts.enter();
       call.run(address);
     } finally {
       interrupts.leave();

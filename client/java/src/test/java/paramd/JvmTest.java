@@ -8,6 +8,7 @@ import java.lang.ref.WeakReference;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.ByteBuffer;
+import java.nio.FloatBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -35,6 +36,7 @@ class JvmTest {
           use(join(arguments[1], "grpc"));
           use(join(arguments[1], "shm"));
         }
+        case "train" -> train(arguments[1]);
         case "exit" -> {
           use(join(arguments[1], "grpc"));
           System.exit(3);
@@ -60,6 +62,59 @@ class JvmTest {
     final float[] floats = new float[FLOATS];
     worker.initialize(floats, Await.TIMEOUT);
     worker.exchange(floats.clone(), floats, Await.TIMEOUT);
+  }
+
+  /** A network in native code, then one behind Java's interface. */
+  static void train(String server) {
+    final BatchSource source =
+        new BatchSource() {
+          private int batches;
+
+          @Override
+          public boolean next(Batch batch) {
+            batch.set(2, new float[] {0, 1, 1, 0}, new float[] {0, 1});
+            return ++batches <= 100;
+          }
+
+          @Override
+          public void rewind(long epoch) {
+            batches = 0;
+          }
+        };
+    try (Mlp mlp = new Mlp(new long[] {2, 4, 2}, "sgd", 0.1, 1)) {
+      final ModelSpec spec = new ModelSpec("mlp").algorithm("aeasgd");
+      mlp.describe(spec);
+      final WorkerOptions options = new WorkerOptions(server, "mlp", "a").create(spec);
+      Training.run(options, new TrainOptions().epochs(2), mlp, source);
+      final Trainable inJava =
+          new Trainable() {
+            @Override
+            public FloatBuffer parameters() {
+              return mlp.parameters();
+            }
+
+            @Override
+            public double[] trainOnBatch(Batch batch) {
+              return mlp.trainOnBatch(batch);
+            }
+
+            @Override
+            public String[] metricNames() {
+              return mlp.metricNames();
+            }
+
+            @Override
+            public double learningRate() {
+              return mlp.learningRate();
+            }
+
+            @Override
+            public void setLearningRate(double learningRate) {
+              mlp.setLearningRate(learningRate);
+            }
+          };
+      Training.run(options, new TrainOptions().epochs(2), inJava, source);
+    }
   }
 
   /** The files of shared objects that this process has mapped. */
@@ -190,9 +245,10 @@ class JvmTest {
     assertEquals("", runWithServer(task.equals("exit") ? 3 : 0, List.of(), task));
   }
 
-  @Test
-  void theJvmFindsNothingWrongWithOurCalls() throws Exception {
-    final String output = runWithServer(0, List.of("-Xcheck:jni"), "leave open");
+  @ParameterizedTest
+  @ValueSource(strings = {"leave open", "train"})
+  void theJvmFindsNothingWrongWithOurCalls(String task) throws Exception {
+    final String output = runWithServer(0, List.of("-Xcheck:jni"), task);
     assertFalse(output.contains("WARNING") || output.contains("FATAL"), output);
   }
 

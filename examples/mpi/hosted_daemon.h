@@ -1,0 +1,41 @@
+// A daemon that this process starts, and that ends with it.
+#ifndef PARAMD_EXAMPLES_MPI_HOSTED_DAEMON_H_
+#define PARAMD_EXAMPLES_MPI_HOSTED_DAEMON_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "examples/mnist/child_process.h"
+
+namespace paramd {
+
+// Thread-compatible.
+class HostedDaemon {
+ public:
+  // Runs `program` with `flags` and a port that the system chooses on `host`, and waits until it listens. It ends when
+  // the calling thread does. Errors say what the daemon last wrote.
+  static absl::StatusOr<std::unique_ptr<HostedDaemon>> Start(const std::string& program, const std::string& host,
+                                                             std::vector<std::string> flags);
+  // Stops it.
+  ~HostedDaemon();
+
+  HostedDaemon(const HostedDaemon&) = delete;
+  HostedDaemon& operator=(const HostedDaemon&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  explicit HostedDaemon(std::string folder);
+
+  absl::Status Await();
+
+  const std::string folder_;  // its port file and its log; goes with it
+  std::unique_ptr<ChildProcess> process_;
+  int port_ = 0;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_EXAMPLES_MPI_HOSTED_DAEMON_H_

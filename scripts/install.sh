@@ -1,0 +1,55 @@
+#!/bin/bash
+# Builds paramd and installs it: the daemon, paramctl, and the client library for C with its header and package files.
+#
+#   scripts/install.sh [--prefix=DIR]       default: /usr/local; DESTDIR, if set, goes before it
+#
+#   bin/paramd, bin/paramctl                each one file that needs nothing but the system's C library
+#   lib/libparamd.so*                       needs the shared libraries of gRPC, protobuf and Abseil; see docs/c.md
+#   include/paramd/paramd.h, lib/pkgconfig/paramd.pc, lib/cmake/paramd/
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly repo
+# shellcheck source=scripts/bazel.sh
+source "$repo/scripts/bazel.sh"
+
+usage() {
+  echo "usage: scripts/install.sh [--prefix=DIR]" >&2
+  exit 2
+}
+
+prefix=/usr/local
+for argument in "$@"; do
+  case $argument in
+    --prefix=?*) prefix=${argument#*=} ;;
+    *) usage ;;
+  esac
+done
+[[ $prefix == /* ]] || prefix=$PWD/$prefix
+root=${DESTDIR-}$prefix
+
+targets=(//server:paramd //client/cli:paramctl //client/c:libparamd.so)
+run_bazel build --show_result=0 --ui_event_filters=-info "${targets[@]}" || {
+  echo "install: the build failed; see above. scripts/setup.sh installs what it needs." >&2
+  exit 1
+}
+bin=$(run_bazel info bazel-bin 2>/dev/null)
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' "$repo/proto/version.h")
+
+install -d "$root"/{bin,include/paramd,lib/pkgconfig,lib/cmake/paramd}
+install -s -m 755 "$bin/server/paramd" "$bin/client/cli/paramctl" "$root/bin/"
+install -m 644 "$repo/client/c/paramd.h" "$root/include/paramd/"
+install -s -m 644 "$bin/client/c/libparamd.so" "$root/lib/libparamd.so.$version"
+ln -sf "libparamd.so.$version" "$root/lib/libparamd.so.0"
+ln -sf libparamd.so.0 "$root/lib/libparamd.so"
+
+# package_file NAME FOLDER
+package_file() {
+  sed "s/@VERSION@/$version/g" "$repo/client/c/package/$1.in" >"$root/lib/$2/$1"
+  chmod 644 "$root/lib/$2/$1"
+}
+package_file paramd.pc pkgconfig
+package_file paramdConfig.cmake cmake/paramd
+package_file paramdConfigVersion.cmake cmake/paramd
+
+echo "paramd $version is in $root"

@@ -1,0 +1,86 @@
+// The C ABI as programs in C see it, each run against a daemon of its own; and the library itself.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/daemon.h"
+#include "tests/support/process.h"
+
+namespace paramd {
+namespace {
+
+constexpr char kLibrary[] = "client/c/libparamd.so";
+
+void RequireSuccess(const std::string& program, const std::vector<std::string>& arguments) {
+  Process process(program, arguments);
+  const auto exit_code = process.Wait();
+  INFO(process.Out() << process.Err());
+  REQUIRE(exit_code == 0);
+}
+
+void RunScenario(const std::string& name) {
+  const Daemon daemon;
+  RequireSuccess("tests/client/c/scenarios", {name, daemon.address()});
+}
+
+std::string Run(const std::string& program, const std::vector<std::string>& arguments) {
+  Process process(program, arguments);
+  REQUIRE(process.Wait() == 0);
+  return process.Out();
+}
+
+TEST_CASE("a C program joins, initializes, pulls, commits, exchanges and leaves") { RunScenario("exchange"); }
+
+TEST_CASE("errors come as codes with messages of the calling thread, and leave results alone") {
+  RunScenario("errors");
+}
+
+TEST_CASE("a null pointer is an error that names it") { RunScenario("nulls"); }
+
+TEST_CASE("a join that waits is cancelled from another thread") { RunScenario("cancel_join"); }
+
+TEST_CASE("a pull that waits is cancelled from another thread") { RunScenario("cancel_pull"); }
+
+TEST_CASE("a model written in C trains, and its history can be read") { RunScenario("train"); }
+
+TEST_CASE("what is wrong with callbacks and structures is told") { RunScenario("train_errors"); }
+
+TEST_CASE("the ready-made model trains and predicts") { RunScenario("train_mlp"); }
+
+TEST_CASE("two files of the library live in one process, and outlive their unloading") {
+  const Daemon daemon;
+  const std::string other = TemporaryPath("other.so");
+  std::filesystem::copy_file(kLibrary, other);
+  RequireSuccess("tests/client/c/two_copies", {daemon.address(), std::filesystem::absolute(kLibrary).string(), other});
+  std::filesystem::remove(other);
+}
+
+TEST_CASE("the library shows what the header declares, and nothing else") {
+  std::set<std::string> declared;
+  const std::string header = ReadFile("client/c/paramd.h");
+  const std::regex declaration("PARAMD_API[^;]*?(paramd_[a-z_]+)\\(");
+  for (std::sregex_iterator i(header.begin(), header.end(), declaration), end; i != end; ++i) declared.insert((*i)[1]);
+  CHECK(declared.size() > 50);
+
+  std::set<std::string> shown;
+  std::istringstream symbols(Run("/usr/bin/nm", {"--dynamic", "--defined-only", kLibrary}));
+  for (std::string address, kind, name; symbols >> address >> kind >> name;) shown.insert(name);
+  CHECK(shown == declared);
+}
+
+TEST_CASE("the library needs no full protobuf, stays loaded, and has the name that programs look for") {
+  const std::string dynamic = Run("/usr/bin/readelf", {"--dynamic", "--wide", kLibrary});
+  CHECK_THAT(dynamic, Catch::Contains("SONAME") && Catch::Contains("[libparamd.so.0]"));
+  CHECK_THAT(dynamic, Catch::Contains("NODELETE"));
+  CHECK_THAT(dynamic, Catch::Contains("libprotobuf-lite.so"));
+  CHECK_THAT(dynamic, !Catch::Contains("libprotobuf.so"));
+  CHECK_THAT(dynamic, !Catch::Contains("libabsl_flags"));
+}
+
+}  // namespace
+}  // namespace paramd

@@ -1,0 +1,582 @@
+/* scenarios NAME SERVER: does one thing through the C ABI with a daemon, and ends with 0 if all of it went as it
+ * should, else with 1 and the line that did not. */
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/c/paramd.h"
+
+#define CHECK(condition)                                                                              \
+  do {                                                                                                \
+    if (!(condition)) {                                                                               \
+      fprintf(stderr, "line %d: %s; last error: %s\n", __LINE__, #condition, paramd_error_message()); \
+      exit(1);                                                                                        \
+    }                                                                                                 \
+  } while (0)
+#define CHECK_OK(call) CHECK((call) == PARAMD_OK)
+/* The message of a failed call must name what is wrong. */
+#define CHECK_FAILS(call, code, text)                      \
+  do {                                                     \
+    CHECK((call) == (code));                               \
+    CHECK(strstr(paramd_error_message(), (text)) != NULL); \
+  } while (0)
+
+enum { kFloats = 6 };
+
+static const char* server;
+
+static paramd_model_spec* make_spec(const char* name) {
+  const int64_t matrix[] = {2, 2}, vector[] = {1};
+  paramd_model_spec* spec = paramd_model_spec_new(name);
+  CHECK(spec != NULL);
+  CHECK_OK(paramd_model_spec_add_tensor(spec, "w", matrix, 2));
+  CHECK_OK(paramd_model_spec_add_tensor(spec, "b", vector, 1));
+  CHECK_OK(paramd_model_spec_add_tensor(spec, "scale", NULL, 0));
+  CHECK_OK(paramd_model_spec_set_algorithm(spec, "downpour"));
+  CHECK_OK(paramd_model_spec_set_consistency(spec, "async"));
+  CHECK_OK(paramd_model_spec_set_hyperparameter(spec, "communication_window", 7));
+  CHECK_OK(paramd_model_spec_set_hyperparameter(spec, "communication_window", 2));
+  return spec;
+}
+
+static paramd_worker_options* make_options(const char* worker) {
+  paramd_worker_options* options = paramd_worker_options_new();
+  CHECK(options != NULL);
+  CHECK_OK(paramd_worker_options_set(options, "server", server));
+  CHECK_OK(paramd_worker_options_set(options, "model", "m"));
+  CHECK_OK(paramd_worker_options_set(options, "worker", worker));
+  return options;
+}
+
+/* Of model "m", which it creates. */
+static paramd_worker* join(const char* worker_name) {
+  paramd_model_spec* spec = make_spec("m");
+  paramd_worker_options* options = make_options(worker_name);
+  paramd_worker* worker = NULL;
+  CHECK_OK(paramd_worker_options_set_spec(options, spec));
+  paramd_model_spec_free(spec);
+  CHECK_OK(paramd_worker_join(options, &worker));
+  paramd_worker_options_free(options);
+  return worker;
+}
+
+static paramd_admin* connect_admin(void) {
+  paramd_admin* admin = NULL;
+  CHECK_OK(paramd_admin_connect(server, 30, &admin));
+  return admin;
+}
+
+static paramd_model_info get_info(paramd_admin* admin) {
+  paramd_model_info info;
+  CHECK_OK(paramd_admin_get_model(admin, "m", &info));
+  return info;
+}
+
+static void exchange(void) {
+  paramd_worker* worker = join("a");
+  const float initial[kFloats] = {1, 2, 3, 4, 5, 6}, update[kFloats] = {1, 1, 1, 1, 1, 1};
+  float center[kFloats] = {0};
+  paramd_exchanged exchanged = {-1, -1};
+  CHECK(paramd_worker_parameters(worker) == kFloats);
+  CHECK(paramd_worker_incarnation(worker) == 1);
+  CHECK(strcmp(paramd_worker_model(worker), "m") == 0);
+  CHECK(strcmp(paramd_worker_transport(worker), "shm") == 0 || strcmp(paramd_worker_transport(worker), "grpc") == 0);
+
+  CHECK_OK(paramd_worker_initialize(worker, initial, kFloats, 30));
+  CHECK_OK(paramd_worker_pull(worker, center, kFloats, 30, &exchanged));
+  CHECK(memcmp(center, initial, sizeof(center)) == 0);
+  CHECK(exchanged.version == 0);
+  CHECK_OK(paramd_worker_commit(worker, update, kFloats, 30, &exchanged));
+  CHECK(exchanged.version == 1 && exchanged.staleness == 0);
+  CHECK_OK(paramd_worker_exchange(worker, update, center, kFloats, -1, &exchanged));
+  CHECK(exchanged.version == 2 && exchanged.staleness == 1);
+  for (int i = 0; i < kFloats; ++i) CHECK(center[i] == initial[i] + 2);
+
+  float* own_update = paramd_worker_commit_buffer(worker);
+  float* own_center = paramd_worker_center_buffer(worker);
+  if (own_update != NULL && own_center != NULL) {
+    for (int i = 0; i < kFloats; ++i) own_update[i] = (float)i;
+    CHECK_OK(paramd_worker_exchange(worker, own_update, own_center, kFloats, 30, NULL));
+    for (int i = 0; i < kFloats; ++i) CHECK(own_center[i] == initial[i] + 2 + (float)i);
+  }
+
+  CHECK_OK(paramd_worker_leave(worker, "tired", 10));
+  CHECK_FAILS(paramd_worker_pull(worker, center, kFloats, 30, NULL), PARAMD_FAILED_PRECONDITION, "left");
+  paramd_worker_free(worker);
+}
+
+static void* message_of_new_thread(void* unused) {
+  (void)unused;
+  return (void*)(intptr_t)(paramd_error_message()[0] == '\0');
+}
+
+static void errors(void) {
+  paramd_worker_options* options = make_options("a");
+  paramd_worker* const untouched = (paramd_worker*)options;
+  paramd_worker* nobody = untouched;
+  CHECK(paramd_error_message()[0] == '\0');
+  CHECK_FAILS(paramd_worker_join(options, &nobody), PARAMD_NOT_FOUND, "'m'");
+  CHECK(nobody == untouched);
+  pthread_t thread;
+  void* empty = NULL;
+  CHECK(pthread_create(&thread, NULL, message_of_new_thread, NULL) == 0 && pthread_join(thread, &empty) == 0);
+  CHECK(empty != NULL);
+
+  CHECK_FAILS(paramd_worker_options_set(options, "sever", "x"), PARAMD_INVALID_ARGUMENT, "no worker option 'sever'");
+  CHECK_FAILS(paramd_worker_options_set(options, "incarnation", "-1"), PARAMD_INVALID_ARGUMENT, "incarnation");
+  CHECK_FAILS(paramd_worker_options_set(options, "join_timeout", "soon"), PARAMD_INVALID_ARGUMENT, "seconds");
+  CHECK_FAILS(paramd_worker_options_set(options, "transport", "pigeon"), PARAMD_INVALID_ARGUMENT, "auto, grpc or shm");
+  CHECK_FAILS(paramd_worker_options_set(options, "wire", "f8"), PARAMD_INVALID_ARGUMENT, "f32, f16 or bf16");
+  CHECK_OK(paramd_worker_options_set(options, "incarnation", "9"));
+  CHECK_OK(paramd_worker_options_set(options, "join_timeout", "30.5"));
+  CHECK_OK(paramd_worker_options_set(options, "rpc_timeout", "-1"));
+  CHECK_OK(paramd_worker_options_set(options, "transport", "grpc"));
+  CHECK_OK(paramd_worker_options_set(options, "wire", "bf16"));
+
+  paramd_worker* worker = join("b");
+  CHECK_OK(paramd_worker_join(options, &nobody));
+  CHECK(paramd_worker_incarnation(nobody) == 9);
+  CHECK(strcmp(paramd_worker_transport(nobody), "grpc") == 0);
+  paramd_worker_free(nobody);
+  CHECK_OK(paramd_worker_options_set(options, "incarnation", "3"));
+  CHECK(paramd_worker_join(options, &nobody) == PARAMD_ABORTED);
+  CHECK_OK(paramd_worker_options_set(options, "server", "nonsense"));
+  CHECK_FAILS(paramd_worker_join(options, &nobody), PARAMD_INVALID_ARGUMENT, "HOST:PORT");
+
+  float center[2 * kFloats] = {0};
+  CHECK(paramd_worker_pull(worker, center, kFloats, 0.1, NULL) == PARAMD_DEADLINE_EXCEEDED);
+  CHECK_FAILS(paramd_worker_pull(worker, center, kFloats, NAN, NULL), PARAMD_INVALID_ARGUMENT, "timeout");
+  CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 30));
+  CHECK_FAILS(paramd_worker_pull(worker, center, kFloats - 1, 30, NULL), PARAMD_INVALID_ARGUMENT, "6 parameters");
+  CHECK_FAILS(paramd_worker_commit(worker, center, 0, 30, NULL), PARAMD_INVALID_ARGUMENT, "6 parameters");
+  CHECK_FAILS(paramd_worker_exchange(worker, center, center + kFloats - 1, kFloats, 30, NULL), PARAMD_INVALID_ARGUMENT,
+              "overlap");
+  CHECK_OK(paramd_worker_exchange(worker, center, center + kFloats, kFloats, 30, NULL));
+  center[2] = NAN;
+  CHECK(paramd_worker_commit(worker, center, kFloats, 30, NULL) == PARAMD_INVALID_ARGUMENT);
+  center[2] = 1;
+  CHECK(paramd_worker_initialize(worker, center, kFloats, 30) == PARAMD_ALREADY_EXISTS);
+
+  paramd_model_spec* other = make_spec("m");
+  CHECK_OK(paramd_model_spec_set_algorithm(other, "adag"));
+  paramd_admin* admin = connect_admin();
+  CHECK(paramd_admin_create_model(admin, other) == PARAMD_ALREADY_EXISTS);
+  CHECK(get_info(admin).rejected == 1);
+  CHECK(strcmp(paramd_code_name(PARAMD_ALREADY_EXISTS), "ALREADY_EXISTS") == 0);
+  paramd_admin_free(admin);
+  paramd_model_spec_free(other);
+  paramd_worker_options_free(options);
+  paramd_worker_free(worker);
+}
+
+static void nulls(void) {
+  paramd_worker_options* options = make_options("a");
+  paramd_model_spec* spec = make_spec("n");
+  paramd_worker* worker = join("a");
+  paramd_admin* admin = connect_admin();
+  paramd_mlp* mlp = NULL;
+  const int64_t layers[] = {2, 2};
+  CHECK_OK(paramd_mlp_new(layers, 2, "sgd", 0.1, 1, &mlp));
+  float floats[kFloats] = {0};
+  paramd_model_info info;
+  size_t entries;
+  paramd_history* history = NULL;
+#define CHECK_NULL(call, name) CHECK_FAILS(call, PARAMD_INVALID_ARGUMENT, name " is null")
+  CHECK(paramd_model_spec_new(NULL) == NULL);
+  CHECK_NULL(paramd_model_spec_add_tensor(NULL, "w", NULL, 0), "spec");
+  CHECK_NULL(paramd_model_spec_add_tensor(spec, NULL, NULL, 0), "name");
+  CHECK_NULL(paramd_model_spec_add_tensor(spec, "w", NULL, 1), "shape");
+  CHECK_NULL(paramd_model_spec_set_algorithm(NULL, "adag"), "spec");
+  CHECK_NULL(paramd_model_spec_set_algorithm(spec, NULL), "algorithm");
+  CHECK_NULL(paramd_model_spec_set_consistency(spec, NULL), "consistency");
+  CHECK_NULL(paramd_model_spec_set_hyperparameter(spec, NULL, 1), "name");
+  CHECK_NULL(paramd_worker_options_set(NULL, "server", server), "options");
+  CHECK_NULL(paramd_worker_options_set(options, NULL, server), "key");
+  CHECK_NULL(paramd_worker_options_set(options, "server", NULL), "value");
+  CHECK_NULL(paramd_worker_options_set_spec(options, NULL), "spec");
+  CHECK_NULL(paramd_worker_options_set_canceller(options, NULL), "canceller");
+  CHECK_NULL(paramd_worker_options_set_on_event(NULL, NULL, NULL), "options");
+  CHECK_OK(paramd_worker_options_set_on_event(options, NULL, NULL));
+  CHECK_NULL(paramd_worker_join(NULL, &worker), "options");
+  CHECK_NULL(paramd_worker_join(options, NULL), "worker");
+  CHECK(paramd_worker_parameters(NULL) == 0 && paramd_worker_incarnation(NULL) == 0);
+  CHECK(paramd_worker_model(NULL) == NULL && paramd_worker_transport(NULL) == NULL);
+  CHECK(paramd_worker_commit_buffer(NULL) == NULL && paramd_worker_center_buffer(NULL) == NULL);
+  CHECK_NULL(paramd_worker_initialize(worker, NULL, kFloats, 30), "center");
+  CHECK_NULL(paramd_worker_pull(NULL, floats, kFloats, 30, NULL), "worker");
+  CHECK_NULL(paramd_worker_pull(worker, NULL, kFloats, 30, NULL), "center");
+  CHECK_NULL(paramd_worker_commit(worker, NULL, kFloats, 30, NULL), "update");
+  CHECK_NULL(paramd_worker_exchange(worker, floats, NULL, kFloats, 30, NULL), "center");
+  CHECK_NULL(paramd_worker_cancel(NULL), "worker");
+  CHECK_NULL(paramd_worker_resume(NULL), "worker");
+  CHECK_NULL(paramd_worker_leave(NULL, NULL, 1), "worker");
+  CHECK_NULL(paramd_train(NULL, NULL, NULL, NULL, NULL), "options");
+  CHECK_NULL(paramd_train(options, NULL, NULL, NULL, NULL), "paramd_trainable");
+  CHECK_NULL(paramd_mlp_new(NULL, 2, "sgd", 0.1, 1, &mlp), "layers");
+  CHECK_NULL(paramd_mlp_new(layers, 2, NULL, 0.1, 1, &mlp), "optimizer");
+  CHECK_NULL(paramd_mlp_new(layers, 2, "sgd", 0.1, 1, NULL), "mlp");
+  CHECK_NULL(paramd_mlp_describe(mlp, NULL), "spec");
+  CHECK_NULL(paramd_mlp_trainable(mlp, NULL), "trainable");
+  CHECK(paramd_mlp_parameters(NULL, NULL) == NULL);
+  CHECK_NULL(paramd_mlp_predict(mlp, floats, 1, NULL), "probabilities");
+  CHECK_NULL(paramd_admin_connect(NULL, 1, &admin), "server");
+  CHECK_NULL(paramd_admin_connect(server, 1, NULL), "admin");
+  CHECK_NULL(paramd_admin_create_model(admin, NULL), "spec");
+  CHECK_NULL(paramd_admin_delete_model(admin, NULL), "model");
+  CHECK_NULL(paramd_admin_get_model(NULL, "m", &info), "admin");
+  CHECK_NULL(paramd_admin_get_model(admin, "m", NULL), "info");
+  CHECK_NULL(paramd_admin_staleness(admin, "m", NULL, 1, &entries), "histogram");
+  CHECK_NULL(paramd_admin_pull(admin, "m", NULL, kFloats, NULL), "center");
+  CHECK_NULL(paramd_admin_initialize(admin, NULL, floats, kFloats), "model");
+  CHECK_NULL(paramd_admin_history(admin, "m", 0, NULL), "history");
+  CHECK(paramd_history_series(history) == 0 && paramd_history_worker(history, 0) == NULL);
+  CHECK(paramd_history_records(history, 0, NULL) == 0 && paramd_history_metrics(history, 0) == 0);
+  CHECK(paramd_history_metric_name(history, 0, 0) == NULL && paramd_history_metric_values(history, 0) == NULL);
+  paramd_canceller_cancel(NULL);
+  paramd_canceller_free(NULL);
+  paramd_model_spec_free(NULL);
+  paramd_worker_options_free(NULL);
+  paramd_worker_free(NULL);
+  paramd_mlp_free(NULL);
+  paramd_admin_free(NULL);
+  paramd_history_free(NULL);
+  paramd_mlp_free(mlp);
+  paramd_admin_free(admin);
+  paramd_worker_free(worker);
+  paramd_model_spec_free(spec);
+  paramd_worker_options_free(options);
+}
+
+typedef struct call {
+  paramd_worker_options* options;
+  paramd_worker* worker;
+  atomic_int begun;
+  paramd_code code;
+} call;
+
+static void* call_join(void* argument) {
+  call* joining = argument;
+  paramd_worker* worker = NULL;
+  atomic_store(&joining->begun, 1);
+  joining->code = paramd_worker_join(joining->options, &worker);
+  return NULL;
+}
+
+static void* call_pull(void* argument) {
+  call* pulling = argument;
+  float center[kFloats];
+  pulling->code = paramd_worker_pull(pulling->worker, center, kFloats, -1, NULL);
+  return NULL;
+}
+
+static void pause_briefly(void) {
+  const struct timespec pause = {0, 2000000};
+  nanosleep(&pause, NULL);
+}
+
+static void cancel_join(void) {
+  paramd_canceller* canceller = paramd_canceller_new();
+  call joining = {.options = make_options("a")};
+  CHECK_OK(paramd_worker_options_set(joining.options, "server", "unix:/nowhere/paramd.sock"));
+  CHECK_OK(paramd_worker_options_set(joining.options, "join_timeout", "-1"));
+  CHECK_OK(paramd_worker_options_set_canceller(joining.options, canceller));
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, call_join, &joining) == 0);
+  while (!atomic_load(&joining.begun)) pause_briefly();
+  paramd_canceller_cancel(canceller);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(joining.code == PARAMD_CANCELLED);
+  paramd_worker* worker = NULL;
+  CHECK_FAILS(paramd_worker_join(joining.options, &worker), PARAMD_CANCELLED, "cancelled");
+  paramd_canceller_free(canceller);
+  paramd_worker_options_free(joining.options);
+}
+
+static void cancel_pull(void) {
+  paramd_worker_free(join("creator"));
+  paramd_admin* admin = connect_admin();
+  paramd_canceller* canceller = paramd_canceller_new();
+  for (int with_canceller = 0; with_canceller < 2; ++with_canceller) {
+    call pulling = {.options = make_options("a")};
+    if (with_canceller) CHECK_OK(paramd_worker_options_set_canceller(pulling.options, canceller));
+    CHECK_OK(paramd_worker_join(pulling.options, &pulling.worker));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, call_pull, &pulling) == 0);
+    while (get_info(admin).waiting == 0) pause_briefly();
+    if (with_canceller) {
+      paramd_canceller_cancel(canceller);
+    } else {
+      CHECK_OK(paramd_worker_cancel(pulling.worker));
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pulling.code == PARAMD_CANCELLED);
+    float center[kFloats];
+    CHECK(paramd_worker_pull(pulling.worker, center, kFloats, 30, NULL) == PARAMD_CANCELLED);
+    paramd_worker_free(pulling.worker);
+    paramd_worker_options_free(pulling.options);
+  }
+  paramd_canceller_free(canceller);
+  paramd_admin_free(admin);
+}
+
+/* A model of one's own: |w - target|^2 / 2, whose metric is the first parameter. */
+typedef struct quadratic {
+  float parameters[kFloats];
+  double learning_rate;
+  int64_t steps;
+  int64_t fails_at;
+} quadratic;
+
+static paramd_code quadratic_train(void* context, const paramd_batch* batch, double* results, char* message,
+                                   size_t message_size) {
+  quadratic* model = context;
+  if (++model->steps == model->fails_at) {
+    snprintf(message, message_size, "out of luck at step %d", (int)model->steps);
+    return PARAMD_OUT_OF_RANGE;
+  }
+  const float target = batch->labels[0];
+  results[0] = 0;
+  for (int i = 0; i < kFloats; ++i) {
+    const float off = model->parameters[i] - target;
+    results[0] += off * off / 2;
+    model->parameters[i] -= (float)model->learning_rate * off;
+  }
+  results[1] = model->parameters[0];
+  return PARAMD_OK;
+}
+
+static double quadratic_rate(void* context) { return ((quadratic*)context)->learning_rate; }
+static void quadratic_set_rate(void* context, double rate) { ((quadratic*)context)->learning_rate = rate; }
+
+/* 100 minibatches of 4 rows an epoch. */
+typedef struct source {
+  int64_t next;
+  int64_t fails_at;
+  atomic_int cancels;
+  float features[8];
+  float labels[4];
+} source;
+
+static paramd_code source_next(void* context, paramd_batch* batch, int* more, char* message, size_t message_size) {
+  source* from = context;
+  (void)message;
+  (void)message_size;
+  if (from->next == from->fails_at && from->fails_at != 0) return PARAMD_DATA_LOSS;
+  *more = from->next++ < 100;
+  if (!*more) return PARAMD_OK;
+  for (int row = 0; row < 4; ++row) {
+    const int class = (int)(from->next + row) % 2;
+    from->features[2 * row] = class ? 1.0f : -1.0f;
+    from->features[2 * row + 1] = (float)(from->next % 7) / 7;
+    from->labels[row] = (float)class;
+  }
+  *batch = (paramd_batch){
+      .rows = 4, .features = from->features, .feature_floats = 8, .labels = from->labels, .label_floats = 4};
+  return PARAMD_OK;
+}
+
+static paramd_code source_rewind(void* context, int64_t epoch, char* message, size_t message_size) {
+  (void)epoch;
+  (void)message;
+  (void)message_size;
+  ((source*)context)->next = 0;
+  return PARAMD_OK;
+}
+
+static int64_t source_batches(void* context) {
+  (void)context;
+  return 100;
+}
+
+static void source_cancel(void* context) { atomic_store(&((source*)context)->cancels, 1); }
+
+static paramd_batch_source make_source(source* from) {
+  return (paramd_batch_source){.struct_size = sizeof(paramd_batch_source),
+                               .context = from,
+                               .next = source_next,
+                               .rewind = source_rewind,
+                               .batches_per_epoch = source_batches,
+                               .cancel = source_cancel};
+}
+
+static const char* const kQuadraticMetrics[] = {"first"};
+
+static paramd_trainable make_trainable(quadratic* model) {
+  return (paramd_trainable){.struct_size = sizeof(paramd_trainable),
+                            .context = model,
+                            .parameters = model->parameters,
+                            .floats = kFloats,
+                            .metrics = 1,
+                            .metric_names = kQuadraticMetrics,
+                            .train_on_batch = quadratic_train,
+                            .learning_rate = quadratic_rate,
+                            .set_learning_rate = quadratic_set_rate};
+}
+
+static void train(void) {
+  paramd_worker_free(join("creator"));
+  quadratic model = {.learning_rate = 0.1};
+  source from = {0};
+  const paramd_trainable trainable = make_trainable(&model);
+  const paramd_batch_source batches = make_source(&from);
+  paramd_worker_options* options = make_options("a");
+  const paramd_train_options train_options = {
+      .struct_size = sizeof(train_options), .epochs = 2, .communication_window = 5, .learning_rate = 0.05};
+  paramd_train_summary summary;
+  CHECK_OK(paramd_train(options, &train_options, &trainable, &batches, &summary));
+  CHECK(summary.steps == 200 && summary.samples == 800 && summary.exchanges == 40 && summary.epochs == 2);
+  CHECK(summary.mean_staleness == 0 && !summary.reached_target_loss && summary.wall_s > 0);
+  CHECK(model.learning_rate == 0.05);
+
+  paramd_admin* admin = connect_admin();
+  const paramd_model_info info = get_info(admin);
+  CHECK(info.version == 40 && info.commits == 40 && info.parameters == kFloats && info.initialized);
+  CHECK(info.workers == 2 && info.live_workers == 0 && info.waiting == 0 && info.rejected == 0);
+  float center[kFloats];
+  int64_t version = 0;
+  CHECK_OK(paramd_admin_pull(admin, "m", center, kFloats, &version));
+  CHECK(version == 40 && memcmp(center, model.parameters, sizeof(center)) == 0);
+  uint64_t histogram[1] = {0};
+  size_t entries = 0;
+  CHECK_OK(paramd_admin_staleness(admin, "m", histogram, 1, &entries));
+  CHECK(entries >= 1 && histogram[0] == 40);
+
+  paramd_history* history = NULL;
+  CHECK_OK(paramd_admin_history(admin, "m", 0, &history));
+  CHECK(paramd_history_series(history) == 1);
+  CHECK(strcmp(paramd_history_worker(history, 0), "a") == 0);
+  const paramd_history_record* records = NULL;
+  CHECK(paramd_history_records(history, 0, &records) == 200);
+  CHECK(records[199].step == 200 && records[199].epoch == 2 && records[0].loss >= 0);
+  CHECK(paramd_history_metrics(history, 0) == 1);
+  CHECK(strcmp(paramd_history_metric_name(history, 0, 0), "first") == 0);
+  CHECK(paramd_history_metric_name(history, 0, 1) == NULL && paramd_history_worker(history, 1) == NULL);
+  CHECK(paramd_history_metric_values(history, 0)[199] == model.parameters[0]);
+  paramd_history_free(history);
+  CHECK_OK(paramd_admin_history(admin, "m", 1, &history));
+  CHECK(paramd_history_series(history) == 1 && paramd_history_worker(history, 0)[0] == '\0');
+  paramd_history_free(history);
+  CHECK_OK(paramd_admin_delete_model(admin, "m"));
+  paramd_model_info gone;
+  CHECK(paramd_admin_get_model(admin, "m", &gone) == PARAMD_NOT_FOUND);
+  paramd_admin_free(admin);
+  paramd_worker_options_free(options);
+}
+
+static void train_errors(void) {
+  paramd_worker_free(join("creator"));
+  quadratic model = {.learning_rate = 0.1, .fails_at = 3};
+  source from = {0};
+  paramd_trainable trainable = make_trainable(&model);
+  paramd_batch_source batches = make_source(&from);
+  paramd_train_options train_options = {.struct_size = sizeof(train_options)};
+  paramd_worker_options* options = make_options("a");
+  /* There is more to read when it fails. */
+  train_options.max_prefetch = 1;
+  CHECK_FAILS(paramd_train(options, &train_options, &trainable, &batches, NULL), PARAMD_OUT_OF_RANGE,
+              "out of luck at step 3");
+  CHECK(atomic_load(&from.cancels));
+  model.fails_at = 0;
+  from.fails_at = 7;
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_DATA_LOSS, "next");
+
+  trainable.struct_size = 0;
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT,
+              "set it to sizeof(paramd_trainable)");
+  trainable = make_trainable(&model);
+  trainable.train_on_batch = NULL;
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "train_on_batch");
+  trainable = make_trainable(&model);
+  batches.rewind = NULL;
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "rewind");
+  batches = make_source(&from);
+  train_options.epochs = -1;
+  CHECK_FAILS(paramd_train(options, &train_options, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "epochs");
+  trainable.floats = 2;
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "2 parameters");
+
+  /* Of a program that is newer than the library. */
+  struct {
+    paramd_train_options known;
+    double unknown;
+  } newer = {.known = {.struct_size = sizeof(newer), .epochs = 1}, .unknown = 1};
+  from.fails_at = 0;
+  trainable = make_trainable(&model);
+  CHECK_FAILS(paramd_train(options, &newer.known, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT,
+              "does not know");
+  newer.unknown = 0;
+  CHECK_OK(paramd_train(options, &newer.known, &trainable, &batches, NULL));
+  paramd_worker_options_free(options);
+}
+
+static void train_mlp(void) {
+  const int64_t layers[] = {2, 8, 2};
+  paramd_mlp* mlp = NULL;
+  CHECK_FAILS(paramd_mlp_new(layers, 1, "sgd", 0.1, 1, &mlp), PARAMD_INVALID_ARGUMENT, "at least two layers");
+  CHECK_FAILS(paramd_mlp_new(layers, 3, "magic", 0.1, 1, &mlp), PARAMD_INVALID_ARGUMENT, "unknown optimizer");
+  CHECK_OK(paramd_mlp_new(layers, 3, "adam", 0.01, 1, &mlp));
+  paramd_model_spec* spec = paramd_model_spec_new("m");
+  CHECK_OK(paramd_mlp_describe(mlp, spec));
+  CHECK_OK(paramd_model_spec_set_algorithm(spec, "adag"));
+  paramd_worker_options* options = make_options("a");
+  CHECK_OK(paramd_worker_options_set_spec(options, spec));
+  paramd_trainable trainable = {0};
+  CHECK_FAILS(paramd_mlp_trainable(mlp, &trainable), PARAMD_INVALID_ARGUMENT, "struct_size");
+  trainable.struct_size = sizeof(trainable);
+  CHECK_OK(paramd_mlp_trainable(mlp, &trainable));
+  size_t floats = 0;
+  CHECK(paramd_mlp_parameters(mlp, &floats) == trainable.parameters && floats == 2 * 8 + 8 + 8 * 2 + 2);
+  source from = {0};
+  const paramd_batch_source batches = make_source(&from);
+  const paramd_train_options train_options = {.struct_size = sizeof(train_options), .epochs = 5};
+  paramd_train_summary summary;
+  CHECK_OK(paramd_train(options, &train_options, &trainable, &batches, &summary));
+  CHECK(summary.epochs == 5 && summary.last_loss < 0.2);
+
+  const float features[] = {-1, 0.5f, 1, 0.5f};
+  float probabilities[4];
+  CHECK_OK(paramd_mlp_predict(mlp, features, 2, probabilities));
+  CHECK(probabilities[0] > 0.8f && probabilities[3] > 0.8f);
+  CHECK(fabsf(probabilities[0] + probabilities[1] - 1) < 1e-5f);
+  CHECK_FAILS(paramd_mlp_predict(mlp, features, -1, probabilities), PARAMD_INVALID_ARGUMENT, "rows");
+  CHECK_FAILS(paramd_mlp_predict(mlp, features, INT64_MAX, probabilities), PARAMD_INVALID_ARGUMENT, "rows");
+
+  /* A loop of one's own. */
+  const float label = 3;
+  double results[2];
+  char message[64];
+  CHECK(trainable.train_on_batch(trainable.context, &(paramd_batch){1, features, 2, &label, 1}, results, message,
+                                 sizeof(message)) == PARAMD_INVALID_ARGUMENT);
+  CHECK(strstr(message, "label 3") != NULL);
+  const float good_label = 1;
+  trainable.set_learning_rate(trainable.context, 0.5);
+  CHECK(trainable.learning_rate(trainable.context) == 0.5);
+  CHECK_OK(trainable.train_on_batch(trainable.context, &(paramd_batch){1, features, 2, &good_label, 1}, results,
+                                    message, sizeof(message)));
+  CHECK(results[0] > 0 && results[1] == 0);
+  paramd_worker_options_free(options);
+  paramd_model_spec_free(spec);
+  paramd_mlp_free(mlp);
+}
+
+int main(int argc, char** argv) {
+  static const struct {
+    const char* name;
+    void (*run)(void);
+  } scenarios[] = {{"exchange", exchange},         {"errors", errors},           {"nulls", nulls},
+                   {"cancel_join", cancel_join},   {"cancel_pull", cancel_pull}, {"train", train},
+                   {"train_errors", train_errors}, {"train_mlp", train_mlp}};
+  if (argc != 3) return 2;
+  server = argv[2];
+  CHECK(paramd_abi_version() == PARAMD_ABI_VERSION && paramd_version()[0] != '\0');
+  for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); ++i) {
+    if (strcmp(argv[1], scenarios[i].name) != 0) continue;
+    scenarios[i].run();
+    return 0;
+  }
+  return 2;
+}

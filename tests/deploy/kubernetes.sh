@@ -1,0 +1,30 @@
+#!/bin/bash
+# Kubernetes' own schemas take the manifests, and the daemon takes the flags of its container and answers where the
+# probes ask.
+source "$(dirname "${BASH_SOURCE[0]}")/recipes.sh"
+
+install_linters
+readonly manifest=$repo/deploy/kubernetes/paramd.yaml
+"$linters/bin/kubernetes-validate" --strict "$manifest"
+"$linters/bin/python" - "$manifest" >"$scratch/flags" <<'PYTHON'
+import sys
+import yaml
+
+documents = {document["kind"]: document for document in yaml.safe_load_all(open(sys.argv[1]))}
+pod = documents["StatefulSet"]["spec"]["template"]
+container, = pod["spec"]["containers"]
+listen, = (flag for flag in container["args"] if flag.startswith("--listen="))
+port = int(listen.rpartition(":")[2])
+assert container["ports"] == [{"name": "grpc", "containerPort": port}], container["ports"]
+for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+    assert container[probe]["grpc"]["port"] == port, probe
+labels = documents["StatefulSet"]["spec"]["selector"]["matchLabels"]
+assert labels.items() <= pod["metadata"]["labels"].items()
+assert documents["Service"]["spec"]["selector"] == labels
+assert documents["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+assert documents["StatefulSet"]["spec"]["serviceName"] == documents["Service"]["metadata"]["name"]
+print(*container["args"], sep="\n")
+PYTHON
+mapfile -t flags <"$scratch/flags"
+((${#flags[@]} > 0))
+check_flags paramd.yaml "${flags[@]}"
