@@ -41,6 +41,11 @@ void Cancellation::Cancel() {
   for (grpc::ClientContext* call : calls_) call->TryCancel();
 }
 
+void Cancellation::Reset() {
+  MutexLock lock(&mutex_);
+  cancelled_ = false;
+}
+
 void Cancellation::Add(grpc::ClientContext* call) {
   MutexLock lock(&mutex_);
   calls_.insert(call);
@@ -233,6 +238,11 @@ absl::Status ExchangeStream::Close() {
   channel_.reset();
   std::thread([stuck = std::move(call)] { stuck->Drain(absl::InfiniteFuture()); }).detach();
   return absl::OkStatus();
+}
+
+void ExchangeStream::Disconnect() {
+  Close().IgnoreError();
+  channel_.reset();
 }
 
 absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& header, absl::Span<const float> commit,

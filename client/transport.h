@@ -31,10 +31,11 @@ class SharedMemory;
 // Whether to try again: the server is away, going or full, rather than saying no.
 bool IsTransient(const absl::Status& status);
 
-// Something that Cancel interrupts, once and for all. Thread-safe.
+// Something that Cancel interrupts, until Reset. Thread-safe.
 class Cancellation {
  public:
   void Cancel();
+  void Reset();
   bool cancelled() const;
   // Waits; returns true if it was cancelled.
   bool WaitFor(absl::Duration duration);
@@ -135,6 +136,9 @@ class ExchangeStream {
   // Tells the server that an answer arrived; nothing comes back.
   void Acknowledge(const v1::ExchangeHeader& header);
 
+  // Closes the stream and its TCP connection, until there is another attempt.
+  void Disconnect();
+
  private:
   struct Call;
 
@@ -170,6 +174,9 @@ class ExchangeClient {
   // DEADLINE_EXCEEDED; UNAVAILABLE.
   absl::StatusOr<v1::ReplyHeader> Exchange(v1::ExchangeHeader header, absl::Span<const float> commit,
                                            absl::Span<float> center, absl::Duration timeout);
+
+  // Closes its connection, until there is another exchange.
+  void Disconnect() { stream_.Disconnect(); }
 
  private:
   absl::StatusOr<v1::ReplyHeader> Attempts(v1::ExchangeHeader header, absl::Span<const float> commit,

@@ -54,6 +54,7 @@ class Worker::Impl {
   void Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
   absl::Status Leave(absl::string_view error, absl::Duration timeout);
   void Cancel();
+  void Resume();
   Transport transport() const { return shared_->in_use() ? Transport::kShm : Transport::kGrpc; }
   absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
   absl::Span<float> center_buffer() const { return shared_->center_buffer(); }
@@ -251,10 +252,12 @@ void Worker::Impl::Report(const std::vector<std::string>& metric_names, const st
 }
 
 absl::Status Worker::Impl::Leave(absl::string_view error, absl::Duration timeout) {
+  bool exchanging = false;
   {
     MutexLock lock(&mutex_);
     if (left_) return absl::OkStatus();
     left_ = true;
+    exchanging = exchanging_;
   }
   stop_beating_.Cancel();
   if (!beat_.joinable()) return absl::OkStatus();  // never joined the model
@@ -266,10 +269,19 @@ absl::Status Worker::Impl::Leave(absl::string_view error, absl::Duration timeout
   auto request = Identified<v1::LeaveRequest>();
   request.set_error(std::string(error));
   v1::LeaveReply reply;
-  return connection_->Call(&v1::ParameterServer::Stub::Leave, request, &reply, &retry);
+  const absl::Status status = connection_->Call(&v1::ParameterServer::Stub::Leave, request, &reply, &retry);
+  // None begins any more. An idle connection would hold up the end of a daemon that drains.
+  if (!exchanging) exchanges_.Disconnect();
+  return status;
 }
 
 void Worker::Impl::Cancel() { cancellation_.Cancel(); }
+
+void Worker::Impl::Resume() {
+  cancellation_.Reset();
+  // It may have come in between.
+  if (options_.stop.stop_requested()) cancellation_.Cancel();
+}
 
 absl::StatusOr<Exchanged> Worker::Impl::Exchange(absl::Span<const float> update, absl::Span<float> center, bool pull,
                                                  absl::Duration timeout) {
@@ -356,6 +368,7 @@ absl::StatusOr<Exchanged> Worker::Exchange(absl::Span<const float> update, absl:
 }
 
 void Worker::Cancel() { impl_->Cancel(); }
+void Worker::Resume() { impl_->Resume(); }
 
 void Worker::Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
   impl_->Report(metric_names, steps);

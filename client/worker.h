@@ -104,6 +104,9 @@ class Worker : public Exchanger {
   absl::StatusOr<Exchanged> Exchange(absl::Span<const float> update, absl::Span<float> center,
                                      absl::Duration timeout) override;
   void Cancel() override;
+  // Takes back a Cancel, unless `stop` was requested: later calls work again. To be called while no other call is under
+  // way.
+  void Resume();
   absl::Span<float> commit_buffer() override;
   absl::Span<float> center_buffer() override;
 

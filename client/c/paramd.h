@@ -131,6 +131,8 @@ PARAMD_API float* paramd_worker_center_buffer(paramd_worker* worker);
 
 /* Ends this worker's exchanges with PARAMD_CANCELLED, the one under way and all later ones. */
 PARAMD_API paramd_code paramd_worker_cancel(paramd_worker* worker);
+/* Takes back a paramd_worker_cancel: later calls work again. Not while another call is under way. */
+PARAMD_API paramd_code paramd_worker_resume(paramd_worker* worker);
 /* `error`: why the worker failed; null if it did not. Not ended by a cancel. */
 PARAMD_API paramd_code paramd_worker_leave(paramd_worker* worker, const char* error, double timeout);
 

@@ -127,6 +127,14 @@ paramd_code paramd_worker_cancel(paramd_worker* worker) {
   });
 }
 
+paramd_code paramd_worker_resume(paramd_worker* worker) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{worker, "worker"}}); !status.ok()) return status;
+    worker->worker->Resume();
+    return absl::OkStatus();
+  });
+}
+
 paramd_code paramd_worker_leave(paramd_worker* worker, const char* error, double timeout) {
   return Guard([&] {
     if (auto status = CheckGiven({{worker, "worker"}}); !status.ok()) return status;

@@ -1,6 +1,9 @@
 // The daemon as its administrator meets it: a process with flags, exit codes and signals.
 #include "tests/support/daemon.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -266,6 +269,23 @@ TEST_CASE("a second SIGTERM ends a drain at once") {
   CHECK(stuck.daemon.process().Running());
   stuck.daemon.process().Signal(SIGTERM);
   CHECK(stuck.daemon.process().Wait() == 1);
+}
+
+TEST_CASE("with --exit_with_stdin the daemon ends with who started it") {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  const int own = dup(STDIN_FILENO);
+  dup2(ends[0], STDIN_FILENO);
+  close(ends[0]);
+  Daemon daemon({"--exit_with_stdin"});
+  dup2(own, STDIN_FILENO);
+  close(own);
+  REQUIRE(daemon.process().Running());
+  REQUIRE(write(ends[1], "x", 1) == 1);
+  SECTION("with whom its pipe ends") {}
+  SECTION("which is no second signal") { daemon.process().Signal(SIGTERM); }
+  close(ends[1]);
+  REQUIRE(daemon.process().Wait() == 0);
 }
 
 TEST_CASE("a draining daemon takes nothing new") {

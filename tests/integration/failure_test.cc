@@ -307,7 +307,7 @@ TEST_CASE("leaving a silent daemon takes no longer than it may") {
   CHECK(gone.took < absl::Seconds(1) + kSlack);
 }
 
-TEST_CASE("Cancel ends a pull that waits, and all later calls") {
+TEST_CASE("Cancel ends a pull that waits, and all later calls until Resume") {
   const auto server = StartServer();
   REQUIRE(Connect(server->address())->CreateModel(Spec("m", "downpour", 10)).ok());
   const auto worker = Join(server->address(), "m", "a");
@@ -320,6 +320,9 @@ TEST_CASE("Cancel ends a pull that waits, and all later calls") {
   }
   CHECK(status.code() == absl::StatusCode::kCancelled);
   CHECK(worker->Pull(absl::MakeSpan(pulled), kCallTimeout).status().code() == absl::StatusCode::kCancelled);
+  worker->Resume();
+  REQUIRE(worker->Initialize(std::vector<float>(pulled.size(), 1), kCallTimeout).ok());
+  CHECK(worker->Pull(absl::MakeSpan(pulled), kCallTimeout).ok());
   CHECK(Await([&] { return !FindWorker(server->GetStatus().models(0), "a").waiting(); }));
 }
 

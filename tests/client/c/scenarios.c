@@ -212,6 +212,7 @@ static void nulls(void) {
   CHECK_NULL(paramd_worker_commit(worker, NULL, kFloats, 30, NULL), "update");
   CHECK_NULL(paramd_worker_exchange(worker, floats, NULL, kFloats, 30, NULL), "center");
   CHECK_NULL(paramd_worker_cancel(NULL), "worker");
+  CHECK_NULL(paramd_worker_resume(NULL), "worker");
   CHECK_NULL(paramd_worker_leave(NULL, NULL, 1), "worker");
   CHECK_NULL(paramd_train(NULL, NULL, NULL, NULL, NULL), "options");
   CHECK_NULL(paramd_train(options, NULL, NULL, NULL, NULL), "paramd_trainable");

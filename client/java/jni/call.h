@@ -1,0 +1,50 @@
+// What every native function needs: arguments from Java, errors to it.
+#ifndef PARAMD_CLIENT_JAVA_JNI_CALL_H_
+#define PARAMD_CLIENT_JAVA_JNI_CALL_H_
+
+#include <jni.h>
+
+#include <string>
+#include <vector>
+
+#include "client/c/paramd.h"
+
+namespace paramd::jni {
+
+// An object or memory that Java holds as a number.
+template <typename T>
+T* As(jlong address) {
+  return reinterpret_cast<T*>(address);
+}
+
+template <typename T>
+jlong Address(T* object) {
+  return reinterpret_cast<jlong>(object);
+}
+
+// A byte[] with text; null stays null.
+class Text {
+ public:
+  Text(JNIEnv* env, jbyteArray bytes);
+  const char* c_str() const { return given_ ? text_.c_str() : nullptr; }
+
+ private:
+  const bool given_;
+  std::string text_;
+};
+
+std::vector<jlong> Longs(JNIEnv* env, jlongArray array);
+std::vector<jdouble> Doubles(JNIEnv* env, jdoubleArray array);
+
+// A new byte[] with text; null, and an exception, if there is no memory for it.
+jbyteArray Bytes(JNIEnv* env, const char* text);
+
+// Throws a ParamdException, unless one is on its way.
+void Throw(JNIEnv* env, paramd_code code, const char* message);
+
+// Whether a call of the C ABI succeeded; throws what it said if not.
+bool Check(JNIEnv* env, paramd_code code);
+
+}  // namespace paramd::jni
+
+#endif  // PARAMD_CLIENT_JAVA_JNI_CALL_H_

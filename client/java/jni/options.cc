@@ -1,0 +1,85 @@
+// Cancellers, specs and worker options.
+#include "client/java/jni/call.h"
+
+using paramd::jni::Address;
+using paramd::jni::As;
+using paramd::jni::Check;
+using paramd::jni::Text;
+
+namespace {
+
+// What could not be made for want of memory.
+template <typename T>
+jlong Made(JNIEnv* env, T* object) {
+  if (object == nullptr) paramd::jni::Throw(env, PARAMD_RESOURCE_EXHAUSTED, "there is no memory outside the heap left");
+  return Address(object);
+}
+
+}  // namespace
+
+extern "C" {
+
+JNIEXPORT jlong JNICALL Java_paramd_Native_cancellerNew(JNIEnv* env, jclass) {
+  return Made(env, paramd_canceller_new());
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_cancellerCancel(JNIEnv*, jclass, jlong canceller) {
+  paramd_canceller_cancel(As<paramd_canceller>(canceller));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_cancellerFree(JNIEnv*, jclass, jlong canceller) {
+  paramd_canceller_free(As<paramd_canceller>(canceller));
+}
+
+JNIEXPORT jlong JNICALL Java_paramd_Native_specNew(JNIEnv* env, jclass, jbyteArray name) {
+  return Made(env, paramd_model_spec_new(Text(env, name).c_str()));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_specFree(JNIEnv*, jclass, jlong spec) {
+  paramd_model_spec_free(As<paramd_model_spec>(spec));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_specAddTensor(JNIEnv* env, jclass, jlong spec, jbyteArray name,
+                                                        jlongArray shape) {
+  const auto lengths = paramd::jni::Longs(env, shape);
+  const std::vector<int64_t> copy(lengths.begin(), lengths.end());
+  Check(env,
+        paramd_model_spec_add_tensor(As<paramd_model_spec>(spec), Text(env, name).c_str(), copy.data(), copy.size()));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_specSetAlgorithm(JNIEnv* env, jclass, jlong spec, jbyteArray algorithm) {
+  Check(env, paramd_model_spec_set_algorithm(As<paramd_model_spec>(spec), Text(env, algorithm).c_str()));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_specSetConsistency(JNIEnv* env, jclass, jlong spec, jbyteArray consistency) {
+  Check(env, paramd_model_spec_set_consistency(As<paramd_model_spec>(spec), Text(env, consistency).c_str()));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_specSetHyperparameter(JNIEnv* env, jclass, jlong spec, jbyteArray name,
+                                                                jdouble value) {
+  Check(env, paramd_model_spec_set_hyperparameter(As<paramd_model_spec>(spec), Text(env, name).c_str(), value));
+}
+
+JNIEXPORT jlong JNICALL Java_paramd_Native_optionsNew(JNIEnv* env, jclass) {
+  return Made(env, paramd_worker_options_new());
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_optionsFree(JNIEnv*, jclass, jlong options) {
+  paramd_worker_options_free(As<paramd_worker_options>(options));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_optionsSet(JNIEnv* env, jclass, jlong options, jbyteArray key,
+                                                     jbyteArray value) {
+  Check(env, paramd_worker_options_set(As<paramd_worker_options>(options), Text(env, key).c_str(),
+                                       Text(env, value).c_str()));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_optionsSetSpec(JNIEnv* env, jclass, jlong options, jlong spec) {
+  Check(env, paramd_worker_options_set_spec(As<paramd_worker_options>(options), As<paramd_model_spec>(spec)));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_optionsSetCanceller(JNIEnv* env, jclass, jlong options, jlong canceller) {
+  Check(env, paramd_worker_options_set_canceller(As<paramd_worker_options>(options), As<paramd_canceller>(canceller)));
+}
+
+}  // extern "C"

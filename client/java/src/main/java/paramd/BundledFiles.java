@@ -1,0 +1,80 @@
+package paramd;
+
+import java.io.BufferedReader;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Files of the jar in a private folder, until closed. */
+final class BundledFiles implements AutoCloseable {
+  private static final String PREFIX = "/paramd/native/linux-x86_64/";
+
+  private final Path folder;
+  private final List<Path> files = new ArrayList<>();
+
+  private BundledFiles(Path folder) {
+    this.folder = folder;
+  }
+
+  /** The names of the libraries in the jar; empty if it carries none. */
+  static List<String> libraries() throws IOException {
+    try (InputStream list = BundledFiles.class.getResourceAsStream(PREFIX + "libraries.txt")) {
+      if (list == null) {
+        return List.of();
+      }
+      return new BufferedReader(new InputStreamReader(list, StandardCharsets.UTF_8)).lines().toList();
+    }
+  }
+
+  static BundledFiles extract(List<String> names) throws IOException {
+    final BundledFiles bundle =
+        new BundledFiles(
+            Files.createTempDirectory(
+                "paramd-", PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))));
+    try {
+      for (String name : names) {
+        bundle.add(name);
+      }
+    } catch (IOException | RuntimeException e) {
+      bundle.close();
+      throw e;
+    }
+    return bundle;
+  }
+
+  Path path(String name) {
+    return folder.resolve(name);
+  }
+
+  @Override
+  public void close() {
+    try {
+      for (Path file : files) {
+        Files.deleteIfExists(file);
+      }
+      Files.deleteIfExists(folder);
+    } catch (IOException e) {
+      // What is left lies in a private folder for temporary files.
+    }
+  }
+
+  private void add(String name) throws IOException {
+    try (InputStream content = BundledFiles.class.getResourceAsStream(PREFIX + name)) {
+      if (content == null) {
+        throw new FileNotFoundException(
+            "this jar carries no " + name + " for linux-x86_64; build it with scripts/build_java.sh");
+      }
+      final Path file = path(name);
+      files.add(file);
+      Files.copy(content, file);
+      Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("rwx------"));
+    }
+  }
+}

@@ -1,0 +1,122 @@
+package paramd;
+
+import java.lang.ref.Reference;
+import java.nio.FloatBuffer;
+
+/**
+ * A ready-made model in native code: a perceptron with ReLU between its layers and softmax cross-entropy on top. A batch
+ * has one label a row, its class's number. Metric: accuracy. Not thread-safe, but for close, which a training
+ * under way outlives.
+ */
+public final class Mlp implements Trainable, AutoCloseable {
+  private final long[] layers;
+  private final NativeObject mlp;
+  private FloatBuffer parameters; // null until asked for
+  private final MemoryPool pool = new MemoryPool(-1);
+
+  /**
+   * @param layers inputs, hidden..., classes; at least two
+   * @param optimizer sgd, momentum, adam, ... as docs/java.md lists them
+   * @param seed of the first parameters: equal ones give equal parameters
+   */
+  public Mlp(long[] layers, String optimizer, double learningRate, long seed) {
+    this.layers = layers.clone();
+    final byte[] name = Arguments.utf8(optimizer);
+    mlp = new NativeObject("mlp", Native.mlpNew(this.layers, name, learningRate, seed), Native::mlpFree);
+  }
+
+  /** Adds its tensors to the spec. */
+  public void describe(ModelSpec spec) {
+    for (int i = 0; i + 1 < layers.length; i++) {
+      spec.tensor("dense" + i + "/kernel", layers[i], layers[i + 1]).tensor("dense" + i + "/bias", layers[i + 1]);
+    }
+  }
+
+  @Override
+  public FloatBuffer parameters() {
+    if (parameters == null) {
+      final long address = mlp.acquire();
+      try {
+        parameters = mlp.buffer(Native.mlpParameters(address), Native.mlpFloats(address));
+      } finally {
+        mlp.release();
+      }
+    }
+    return parameters.duplicate();
+  }
+
+  @Override
+  public double[] trainOnBatch(Batch batch) {
+    final double[] results = new double[2];
+    final long address = mlp.acquire();
+    try {
+      Native.mlpTrainOnBatch(
+          address,
+          batch.rows(),
+          Native.address(batch.features()),
+          batch.features().limit(),
+          Native.address(batch.labels()),
+          batch.labels().limit(),
+          results);
+    } finally {
+      mlp.release();
+      Reference.reachabilityFence(batch);
+    }
+    return results;
+  }
+
+  @Override
+  public String[] metricNames() {
+    return new String[] {"accuracy"};
+  }
+
+  @Override
+  public double learningRate() {
+    final long address = mlp.acquire();
+    try {
+      return Native.mlpLearningRate(address);
+    } finally {
+      mlp.release();
+    }
+  }
+
+  @Override
+  public void setLearningRate(double learningRate) {
+    final long address = mlp.acquire();
+    try {
+      Native.mlpSetLearningRate(address, learningRate);
+    } finally {
+      mlp.release();
+    }
+  }
+
+  /** Of features [rows, inputs], each row's probabilities [rows, classes]; both buffers from their positions on. */
+  public void predict(FloatBuffer features, int rows, FloatBuffer probabilities) {
+    if (rows < 0
+        || features.remaining() != rows * layers[0]
+        || probabilities.remaining() != rows * layers[layers.length - 1]) {
+      throw new IllegalArgumentException(
+          rows + " rows are " + rows * layers[0] + " features and " + rows * layers[layers.length - 1]
+              + " probabilities, but the buffers have " + features.remaining() + " and " + probabilities.remaining());
+    }
+    final long address = mlp.acquire();
+    try (Floats from = Floats.input(features, pool);
+        Floats to = Floats.output(probabilities, pool)) {
+      Native.mlpPredict(address, from.address(), rows, to.address());
+      to.deliver();
+    } finally {
+      mlp.release();
+    }
+  }
+
+  /** What {@link #parameters} gave stays good as long as it is referred to. */
+  @Override
+  public void close() {
+    parameters = null;
+    mlp.close();
+  }
+
+  NativeObject nativeObject() {
+    return mlp;
+  }
+}

@@ -1,0 +1,167 @@
+package paramd;
+
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+
+/**
+ * The functions of client/c/paramd.h, by their names. Objects and memory are addresses; strings are UTF-8 without NUL;
+ * timeouts are in seconds. What fails throws {@link ParamdException}. Nothing here checks that an address is alive:
+ * {@link NativeObject} does.
+ */
+final class Native {
+  static {
+    NativeLibrary.load();
+  }
+
+  private Native() {}
+
+  /** Of what this class expects of the library; 0 is never given. */
+  static final int VERSION = 1;
+
+  static native int version();
+
+  /** Of byte 0, whatever the position; 0 for a heap buffer. */
+  static native long address(Buffer buffer);
+
+  /** Direct memory at an address; nothing is freed with it. */
+  static native ByteBuffer view(long address, long bytes);
+
+  static native long allocate(long bytes);
+
+  static native void free(long address);
+
+  static native void copy(long from, long to, long bytes);
+
+  static native long cancellerNew();
+
+  static native void cancellerCancel(long canceller);
+
+  static native void cancellerFree(long canceller);
+
+  static native long specNew(byte[] name);
+
+  static native void specFree(long spec);
+
+  static native void specAddTensor(long spec, byte[] name, long[] shape);
+
+  static native void specSetAlgorithm(long spec, byte[] algorithm);
+
+  static native void specSetConsistency(long spec, byte[] consistency);
+
+  static native void specSetHyperparameter(long spec, byte[] name, double value);
+
+  static native long optionsNew();
+
+  static native void optionsFree(long options);
+
+  static native void optionsSet(long options, byte[] key, byte[] value);
+
+  static native void optionsSetSpec(long options, long spec);
+
+  static native void optionsSetCanceller(long options, long canceller);
+
+  static native long workerJoin(long options);
+
+  static native void workerFree(long worker);
+
+  static native long workerParameters(long worker);
+
+  static native long workerIncarnation(long worker);
+
+  static native byte[] workerModel(long worker);
+
+  static native byte[] workerTransport(long worker);
+
+  static native void workerInitialize(long worker, long center, long floats, double timeout);
+
+  /** Sets {@code exchanged} to version and staleness, as the next two do. */
+  static native void workerPull(long worker, long center, long floats, double timeout, long[] exchanged);
+
+  static native void workerCommit(long worker, long update, long floats, double timeout, long[] exchanged);
+
+  static native void workerExchange(
+      long worker, long update, long center, long floats, double timeout, long[] exchanged);
+
+  /** 0 if there is none. */
+  static native long workerCommitBuffer(long worker);
+
+  /** 0 if there is none. */
+  static native long workerCenterBuffer(long worker);
+
+  static native void workerCancel(long worker);
+
+  /** Takes back a cancel; while no call is under way. */
+  static native void workerResume(long worker);
+
+  /** {@code error} may be null. */
+  static native void workerLeave(long worker, byte[] error, double timeout);
+
+  /**
+   * Trains {@code mlp}, or if that is 0 the model behind {@code calls}. {@code trainOptions} and {@code summary} hold
+   * the fields of their structures in order.
+   *
+   * @param parameters of the model behind {@code calls}, 0 for an mlp
+   */
+  static native void train(
+      long options,
+      double[] trainOptions,
+      long mlp,
+      TrainingCalls calls,
+      long parameters,
+      long floats,
+      byte[][] metricNames,
+      double[] summary);
+
+  static native long mlpNew(long[] layers, byte[] optimizer, double learningRate, long seed);
+
+  static native void mlpFree(long mlp);
+
+  static native long mlpParameters(long mlp);
+
+  static native long mlpFloats(long mlp);
+
+  /** Sets {@code results} to loss and accuracy. */
+  static native void mlpTrainOnBatch(
+      long mlp, long rows, long features, long featureFloats, long labels, long labelFloats, double[] results);
+
+  static native double mlpLearningRate(long mlp);
+
+  static native void mlpSetLearningRate(long mlp, double learningRate);
+
+  static native void mlpPredict(long mlp, long features, long rows, long probabilities);
+
+  static native long adminConnect(byte[] server, double timeout);
+
+  static native void adminFree(long admin);
+
+  static native void adminCreateModel(long admin, long spec);
+
+  static native void adminDeleteModel(long admin, byte[] model);
+
+  /** The fields of paramd_model_info in order. */
+  static native double[] adminGetModel(long admin, byte[] model);
+
+  static native long[] adminStaleness(long admin, byte[] model);
+
+  static native long adminPull(long admin, byte[] model, long center, long floats);
+
+  static native void adminInitialize(long admin, byte[] model, long center, long floats);
+
+  static native long adminHistory(long admin, byte[] model, boolean averaged);
+
+  static native void historyFree(long history);
+
+  static native long historySeries(long history);
+
+  static native byte[] historyWorker(long history, long series);
+
+  /** [records, 4]: step, epoch, time, loss. */
+  static native double[] historyRecords(long history, long series);
+
+  static native long historyMetrics(long history, long series);
+
+  static native byte[] historyMetricName(long history, long series, long metric);
+
+  /** [records, metrics]. */
+  static native double[] historyMetricValues(long history, long series);
+}

@@ -1,0 +1,115 @@
+package paramd.spark
+
+import org.apache.spark.ml.param.{BooleanParam, IntArrayParam, IntParam, Param, ParamValidators, Params, StringArrayParam}
+import org.apache.spark.ml.param.shared.{HasMaxIter, HasSeed, HasSolver, HasStepSize}
+
+/** What a fit is told, beside the columns and thresholds of every probabilistic classifier. */
+private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed with HasStepSize with HasSolver {
+
+  final val algorithm: Param[String] = new Param[String](
+    this,
+    "algorithm",
+    "how the workers train together, as in the daemon's list, but for single and ensemble",
+    (name: String) => name != "single" && name != "ensemble"
+  )
+  final def getAlgorithm: String = $(algorithm)
+
+  final val consistency: Param[String] =
+    new Param[String](this, "consistency", "async, bounded:S or sync; empty: the algorithm's")
+  final def getConsistency: String = $(consistency)
+
+  final val hyperparameters: StringArrayParam = new StringArrayParam(
+    this,
+    "hyperparameters",
+    "further hyperparameters of the algorithm, each NAME=NUMBER",
+    (entries: Array[String]) => entries.forall(ParamdParams.parse(_).isDefined)
+  )
+  final def getHyperparameters: Array[String] = $(hyperparameters)
+
+  final val numWorkers: IntParam = new IntParam(
+    this,
+    "numWorkers",
+    "workers that train at the same time; 0: as many as Spark's default parallelism",
+    ParamValidators.gtEq(0)
+  )
+  final def getNumWorkers: Int = $(numWorkers)
+
+  final val parallelismFactor: IntParam = new IntParam(
+    this,
+    "parallelismFactor",
+    "partitions for each of numWorkers: the data is divided into numWorkers times this many",
+    ParamValidators.gt(0)
+  )
+  final def getParallelismFactor: Int = $(parallelismFactor)
+
+  final val communicationWindow: IntParam = new IntParam(
+    this,
+    "communicationWindow",
+    "minibatches between two exchanges; 0: the algorithm's",
+    ParamValidators.gtEq(0)
+  )
+  final def getCommunicationWindow: Int = $(communicationWindow)
+
+  final val batchSize: IntParam = new IntParam(this, "batchSize", "rows in a minibatch", ParamValidators.gt(0))
+  final def getBatchSize: Int = $(batchSize)
+
+  final val hiddenLayers: IntArrayParam = new IntArrayParam(
+    this,
+    "hiddenLayers",
+    "units of each hidden layer, from input to output; none: a linear classifier",
+    (units: Array[Int]) => units.forall(_ > 0)
+  )
+  final def getHiddenLayers: Array[Int] = $(hiddenLayers)
+
+  final override val solver: Param[String] = new Param[String](
+    this,
+    "solver",
+    "the workers' own optimizer: sgd, momentum (Nesterov) or adam",
+    ParamValidators.inArray(Array("sgd", "momentum", "adam"))
+  )
+
+  final val server: Param[String] =
+    new Param[String](this, "server", "HOST:PORT of a daemon that already runs; empty: the driver starts one for the fit")
+  final def getServer: String = $(server)
+
+  final val modelName: Param[String] = new Param[String](
+    this,
+    "modelName",
+    "the daemon's name for what is trained, which stays there after the fit and must not be there before; empty: a name " +
+      "of its own, which is deleted after the fit"
+  )
+  final def getModelName: String = $(modelName)
+
+  final val insecure: BooleanParam = new BooleanParam(
+    this,
+    "insecure",
+    "whether the daemon that the driver starts may listen beyond loopback, where anyone who reaches its port can train"
+  )
+  final def getInsecure: Boolean = $(insecure)
+
+  setDefault(
+    algorithm -> "adag",
+    consistency -> "",
+    hyperparameters -> Array.empty[String],
+    numWorkers -> 0,
+    parallelismFactor -> 1,
+    communicationWindow -> 0,
+    batchSize -> 32,
+    hiddenLayers -> Array(128),
+    maxIter -> 10,
+    solver -> "sgd",
+    server -> "",
+    modelName -> "",
+    insecure -> false
+  )
+}
+
+private[spark] object ParamdParams {
+  private val Assignment = """([a-z_]+)=(\S+)""".r
+
+  /** "rho=0.4" → ("rho", 0.4). */
+  def parse(assignment: String): Option[(String, Double)] = assignment match {
+    case Assignment(name, value) => value.toDoubleOption.map(name -> _)
+    case _ => None
+  }
+}

@@ -1,0 +1,271 @@
+package paramd;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.util.Random;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Timeout(180)
+class TrainingTest {
+  private static ParamdServer server;
+
+  @BeforeAll
+  static void start() {
+    server = ParamdServer.start(new ServerOptions());
+  }
+
+  @AfterAll
+  static void stop() {
+    server.close();
+  }
+
+  /** y = w·x + b by least squares. */
+  private static class Line implements Trainable {
+    private final FloatBuffer parameters =
+        ByteBuffer.allocateDirect(2 * Float.BYTES).order(ByteOrder.nativeOrder()).asFloatBuffer();
+    private double learningRate = 0.1;
+
+    @Override
+    public FloatBuffer parameters() {
+      return parameters;
+    }
+
+    @Override
+    public double[] trainOnBatch(Batch batch) throws Exception {
+      double loss = 0;
+      double slope = 0;
+      double bias = 0;
+      for (int i = 0; i < batch.rows(); i++) {
+        final float x = batch.features().get(i);
+        final double error = parameters.get(0) * x + parameters.get(1) - batch.labels().get(i);
+        loss += error * error / batch.rows();
+        slope += 2 * error * x / batch.rows();
+        bias += 2 * error / batch.rows();
+      }
+      parameters.put(0, (float) (parameters.get(0) - learningRate * slope));
+      parameters.put(1, (float) (parameters.get(1) - learningRate * bias));
+      return new double[] {loss, Math.sqrt(loss)};
+    }
+
+    @Override
+    public String[] metricNames() {
+      return new String[] {"rmse"};
+    }
+
+    @Override
+    public double learningRate() {
+      return learningRate;
+    }
+
+    @Override
+    public void setLearningRate(double learningRate) {
+      this.learningRate = learningRate;
+    }
+  }
+
+  /** Points of y = 3x − 2, 50 batches of 8 an epoch. */
+  private static class Points implements BatchSource {
+    private final Random random = new Random(1);
+    private int batches;
+
+    @Override
+    public boolean next(Batch batch) throws Exception {
+      if (batches++ == 50) {
+        return false;
+      }
+      batch.resize(8, 8, 8);
+      for (int i = 0; i < 8; i++) {
+        final float x = random.nextFloat() * 2 - 1;
+        batch.features().put(i, x);
+        batch.labels().put(i, 3 * x - 2);
+      }
+      return true;
+    }
+
+    @Override
+    public void rewind(long epoch) {
+      batches = 0;
+    }
+
+    @Override
+    public long batchesPerEpoch() {
+      return 50;
+    }
+  }
+
+  private static WorkerOptions options(String model) {
+    return new WorkerOptions(server.address(), model, "a")
+        .create(new ModelSpec(model).tensor("w").tensor("b").algorithm("downpour"));
+  }
+
+  @Test
+  void aModelInJavaConverges() {
+    final Line line = new Line();
+    final TrainSummary summary =
+        Training.run(
+            options("line"), new TrainOptions().epochs(4).communicationWindow(5).learningRate(0.2), line, new Points());
+    assertEquals(200, summary.steps());
+    assertEquals(1600, summary.samples());
+    assertEquals(40, summary.exchanges());
+    assertEquals(4, summary.epochs());
+    assertEquals(0.2, line.learningRate());
+    assertTrue(summary.lastLoss() < 1e-3, summary::toString);
+    try (Admin admin = Admin.connect(server.address(), Await.TIMEOUT)) {
+      final float[] center = new float[2];
+      admin.pull("line", center);
+      assertArrayEquals(new float[] {3, -2}, center, 0.05f);
+      for (boolean averaged : new boolean[] {false, true}) {
+        final History.Series series = admin.history("line", averaged).series().get(0);
+        assertArrayEquals(new String[] {"rmse"}, series.metricNames());
+        assertEquals(200, series.records().size());
+        final History.Record last = series.records().get(199);
+        assertEquals(200, last.step());
+        assertEquals(4, last.epoch());
+        assertEquals(Math.sqrt(last.loss()), last.metrics()[0], 1e-9);
+      }
+      assertEquals(0, admin.model("line").liveWorkers());
+    }
+  }
+
+  private static ParamdException failure(String model, Trainable trainable, BatchSource source) {
+    return assertThrows(
+        ParamdException.class, () -> Training.run(options(model), new TrainOptions(), trainable, source));
+  }
+
+  @Test
+  void whatModelOrSourceThrowIsTheCause() {
+    final Exception thrown = new Exception("there is no more ☃");
+    final ParamdException model =
+        failure(
+            "throws",
+            new Line() {
+              @Override
+              public double[] trainOnBatch(Batch batch) throws Exception {
+                throw thrown;
+              }
+            },
+            new Points());
+    assertSame(thrown, model.getCause());
+    assertEquals(ParamdException.Code.INTERNAL, model.code());
+    assertTrue(model.getMessage().contains("no more ☃"), model.getMessage());
+
+    final ParamdException own = new ParamdException(ParamdException.Code.DATA_LOSS, "a torn file");
+    final ParamdException source =
+        failure(
+            "throws",
+            new Line(),
+            new Points() {
+              @Override
+              public boolean next(Batch batch) {
+                throw own;
+              }
+            });
+    assertSame(own, source.getCause());
+    assertEquals(ParamdException.Code.DATA_LOSS, source.code());
+
+    final ParamdException rate =
+        failure(
+            "throws",
+            new Line() {
+              @Override
+              public void setLearningRate(double learningRate) {
+                throw new StackOverflowError();
+              }
+            },
+            new Points());
+    assertInstanceOf(StackOverflowError.class, rate.getCause());
+
+    final ParamdException results =
+        failure(
+            "throws",
+            new Line() {
+              @Override
+              public double[] trainOnBatch(Batch batch) {
+                return new double[1];
+              }
+            },
+            new Points());
+    assertEquals(ParamdException.Code.INVALID_ARGUMENT, results.code());
+    try (Admin admin = Admin.connect(server.address(), Await.TIMEOUT)) {
+      assertEquals(0, admin.model("throws").liveWorkers());
+    }
+  }
+
+  /** Interrupts a training that blocks in its source or its model, and returns its error. */
+  private static ParamdException interrupted(boolean inSource) throws InterruptedException {
+    final CountDownLatch blocks = new CountDownLatch(1);
+    final AtomicReference<ParamdException> thrown = new AtomicReference<>();
+    final Line line =
+        new Line() {
+          @Override
+          public double[] trainOnBatch(Batch batch) throws Exception {
+            if (!inSource) {
+              blocks.countDown();
+              Thread.sleep(Long.MAX_VALUE);
+            }
+            return super.trainOnBatch(batch);
+          }
+        };
+    final Points points =
+        new Points() {
+          @Override
+          public boolean next(Batch batch) throws Exception {
+            if (inSource) {
+              blocks.countDown();
+              Thread.sleep(Long.MAX_VALUE);
+            }
+            return super.next(batch);
+          }
+        };
+    final Thread thread =
+        new Thread(
+            () -> {
+              final ParamdException e = failure("blocks", line, points);
+              assertTrue(Thread.currentThread().isInterrupted());
+              thrown.set(e);
+            });
+    thread.start();
+    blocks.await();
+    thread.interrupt();
+    thread.join(Await.TIMEOUT.toMillis());
+    assertTrue(thrown.get() != null, "the training did not end as it should");
+    return thrown.get();
+  }
+
+  @Test
+  void anInterruptEndsATrainingWhereverItWaits() throws InterruptedException {
+    for (boolean inSource : new boolean[] {true, false}) {
+      assertEquals(ParamdException.Code.CANCELLED, interrupted(inSource).code());
+    }
+  }
+
+  @Test
+  void aDirectBufferIsAskedFor() {
+    assertThrows(
+        IllegalArgumentException.class,
+        () ->
+            Training.run(
+                options("heap"),
+                new TrainOptions(),
+                new Line() {
+                  @Override
+                  public FloatBuffer parameters() {
+                    return FloatBuffer.allocate(2);
+                  }
+                },
+                new Points()));
+  }
+}

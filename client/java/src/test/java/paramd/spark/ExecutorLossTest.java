@@ -1,0 +1,66 @@
+package paramd.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import org.apache.spark.ml.evaluation.MulticlassClassificationEvaluator;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import paramd.Admin;
+import paramd.ParamdException;
+import paramd.ParamdServer;
+import paramd.ServerOptions;
+
+@Tag("spark")
+@Timeout(300)
+final class ExecutorLossTest {
+  @Test
+  void aFitSurvivesThatAnExecutorIsKilled() throws Exception {
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of());
+        ParamdServer server = ParamdServer.start(new ServerOptions());
+        Admin admin = Admin.connect(server.address(), Duration.ofSeconds(30))) {
+      final List<Long> before = cluster.executorPids();
+      final Dataset<Row> train = Mnist.train(cluster, 10000);
+      final CompletableFuture<ParamdClassificationModel> fit =
+          CompletableFuture.supplyAsync(
+              () ->
+                  new ParamdClassifier()
+                      .setServer(server.address())
+                      .setModelName("mnist")
+                      .setNumWorkers(2)
+                      .setHiddenLayers(new int[] {64})
+                      .setMaxIter(20)
+                      .fit(train));
+      while (commits(admin) < 50 && !fit.isDone()) {
+        Thread.onSpinWait();
+      }
+      assertTrue(ProcessHandle.of(before.get(0)).orElseThrow().destroyForcibly());
+
+      final Dataset<Row> predictions = fit.get().transform(Mnist.test(cluster, 1000));
+      final double accuracy =
+          new MulticlassClassificationEvaluator().setMetricName("accuracy").evaluate(predictions);
+      assertTrue(accuracy > 0.9, "reached " + accuracy);
+      // The survivor, and one that took the killed one's place.
+      final List<Long> after = new ArrayList<>(cluster.executorPids());
+      after.retainAll(before);
+      assertEquals(List.of(before.get(1)), after);
+    }
+  }
+
+  private static long commits(Admin admin) {
+    try {
+      return admin.model("mnist").commits();
+    } catch (ParamdException e) {
+      assertEquals(ParamdException.Code.NOT_FOUND, e.code());
+      return 0;
+    }
+  }
+}

@@ -1,0 +1,269 @@
+package paramd.spark;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.io.Serializable;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
+import org.apache.spark.api.java.JavaFutureAction;
+import org.apache.spark.api.java.function.Function2;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import paramd.Admin;
+import paramd.Batch;
+import paramd.ModelSpec;
+import paramd.ParamdException;
+import paramd.ParamdServer;
+import paramd.ServerOptions;
+import paramd.TrainOptions;
+import paramd.Worker;
+
+/** Workers in tasks of one's own, without the estimator. */
+@Tag("spark")
+@Timeout(120)
+final class PlainTrainingTest {
+  private static final int COMMITS = 20;
+  private static final Map<String, String> SPECULATION =
+      Map.of(
+          "spark.speculation", "true",
+          "spark.speculation.interval", "100ms",
+          "spark.speculation.quantile", "0.5",
+          "spark.speculation.minTaskRuntime", "100ms");
+
+  @TempDir Path folder;
+  private ParamdServer server;
+  private Admin admin;
+
+  @BeforeEach
+  void start() {
+    server = ParamdServer.start(new ServerOptions());
+    admin = Admin.connect(server.address(), Duration.ofSeconds(30));
+    admin.createModel(new ModelSpec("sum").tensor("sum", 1).algorithm("downpour"));
+  }
+
+  @AfterEach
+  void stop() {
+    admin.close();
+    server.close();
+  }
+
+  @Test
+  void eachAcknowledgedCommitCountsOnceThoughATaskFailsMidway() throws IOException {
+    admin.initialize("sum", new float[1]);
+    final Signals acknowledged = new Signals(folder.toString());
+    final String address = server.address();
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of())) {
+      final List<Long> executors = cluster.executorPids();
+      run(
+          cluster,
+          (partition, ignored) -> {
+            final Worker worker = TaskWorker.join(TaskWorker.options(address, "sum"));
+            for (int i = 0; i < COMMITS; ++i) {
+              if (partition == 1 && TaskContext.get().attemptNumber() == 0 && i == 7) {
+                throw new IllegalStateException("this attempt was made to fail");
+              }
+              commitOne(worker);
+              acknowledged.give("commit-" + partition + "-" + TaskContext.get().attemptNumber() + "-" + i);
+            }
+            return List.of(partition).iterator();
+          });
+      assertEquals(executors, cluster.executorPids());
+    }
+    try (var files = Files.list(folder)) {
+      assertEquals(2 * COMMITS + 7, files.count());
+    }
+    assertEquals(2 * COMMITS + 7, sum());
+    assertEquals(2 * COMMITS + 7, admin.model("sum").commits());
+  }
+
+  @Test
+  void aSpeculativeAttemptFencesTheSlowOne() throws IOException {
+    admin.initialize("sum", new float[1]);
+    final Signals signals = new Signals(folder.toString());
+    final String address = server.address();
+    try (TwoHosts hosts = new TwoHosts();
+        Cluster cluster = new Cluster(hosts.master(), SPECULATION)) {
+      run(
+          cluster,
+          (partition, ignored) -> {
+            final Worker worker = TaskWorker.join(TaskWorker.options(address, "sum"));
+            if (partition == 0 && TaskContext.get().attemptNumber() == 0) {
+              commitOne(worker);
+              signals.await("newer attempt has joined");
+              try {
+                commitOne(worker);
+              } catch (ParamdException e) {
+                signals.give("got " + e.code());
+                throw e;
+              } finally {
+                signals.give("slow attempt has tried again");
+              }
+            } else if (partition == 0) {
+              signals.give("newer attempt has joined");
+              signals.await("slow attempt has tried again");
+            }
+            commitOne(worker);
+            return List.of(partition).iterator();
+          });
+    }
+    assertTrue(signals.given("got ABORTED"));
+    // The slow attempt's first commit, the newer attempt's, and the other partition's.
+    assertEquals(3, sum());
+  }
+
+  @Test
+  void aFencedTrainingIsNoFailureOfItsTask() throws IOException {
+    admin.createModel(new ModelSpec("regression").tensor("weights", Regression.WEIGHTS).algorithm("downpour"));
+    final Signals signals = new Signals(folder.toString());
+    final String address = server.address();
+    final Map<String, String> settings = new HashMap<>(SPECULATION);
+    settings.put("spark.task.maxFailures", "1");
+    try (TwoHosts hosts = new TwoHosts();
+        Cluster cluster = new Cluster(hosts.master(), settings)) {
+      run(
+          cluster,
+          (partition, ignored) -> {
+            final boolean newer = TaskContext.get().attemptNumber() > 0;
+            final Regression.Samples samples =
+                partition == 0 ? new RivalSamples(signals, newer) : new Regression.Samples(1);
+            try {
+              TaskWorker.train(
+                  TaskWorker.options(address, "regression"), new TrainOptions(), new Regression(), samples);
+            } catch (TaskKilledException e) {
+              signals.give("killed");
+              throw e;
+            } finally {
+              if (partition == 0 && !newer) {
+                signals.give("slow attempt has ended");
+              }
+            }
+            return List.of(partition).iterator();
+          });
+    }
+    assertTrue(signals.given("killed"));
+  }
+
+  @Test
+  void aModelOfOnesOwnTrains() throws IOException {
+    admin.createModel(new ModelSpec("regression").tensor("weights", Regression.WEIGHTS).algorithm("downpour"));
+    final String address = server.address();
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of())) {
+      run(
+          cluster,
+          (partition, ignored) -> {
+            TaskWorker.train(
+                TaskWorker.options(address, "regression"),
+                new TrainOptions().epochs(5).learningRate(0.02),
+                new Regression(),
+                new Regression.Samples(partition));
+            return List.of(partition).iterator();
+          });
+    }
+    final float[] center = new float[Regression.WEIGHTS];
+    admin.pull("regression", center);
+    assertArrayEquals(new float[] {1, 2, 3, 4}, center, 0.01f);
+    assertTrue(admin.model("regression").commits() > 0);
+  }
+
+  @Test
+  void killingATaskEndsItsWaitingPull() throws Exception {
+    final Signals signals = new Signals(folder.toString());
+    final String address = server.address();
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of())) {
+      final List<Long> executors = cluster.executorPids();
+      final JavaFutureAction<List<Integer>> job =
+          cluster
+              .context()
+              .parallelize(List.of(0, 1), 2)
+              .mapPartitionsWithIndex(
+                  (partition, ignored) -> {
+                    final Worker worker = TaskWorker.join(TaskWorker.options(address, "sum"));
+                    signals.give("joined " + partition);
+                    // Nobody initializes the center.
+                    worker.pull(new float[1], null);
+                    return List.of(partition).iterator();
+                  },
+                  false)
+              .collectAsync();
+      signals.await("joined 0");
+      signals.await("joined 1");
+      job.cancel(false);
+      // Needs the slots of both tasks.
+      assertEquals(executors, cluster.executorPids());
+    }
+    assertEquals(0, admin.model("sum").liveWorkers());
+  }
+
+  private void run(Cluster cluster, Function2<Integer, Iterator<Integer>, Iterator<Integer>> task) {
+    assertEquals(
+        List.of(0, 1),
+        cluster.context().parallelize(List.of(0, 1), 2).mapPartitionsWithIndex(task, false).collect());
+  }
+
+  private static void commitOne(Worker worker) {
+    worker.commit(new float[] {1}, Duration.ofMinutes(1));
+  }
+
+  private float sum() {
+    final float[] center = new float[1];
+    admin.pull("sum", center);
+    return center[0];
+  }
+
+  /** The slow attempt gets no further than to its first minibatch before the newer one has joined. */
+  private static final class RivalSamples extends Regression.Samples {
+    private final Signals signals;
+    private final boolean newer;
+
+    RivalSamples(Signals signals, boolean newer) {
+      super(0);
+      this.signals = signals;
+      this.newer = newer;
+    }
+
+    @Override
+    public boolean next(Batch batch) throws Exception {
+      if (newer) {
+        signals.give("newer attempt has joined");
+        signals.await("slow attempt has ended");
+      } else {
+        signals.await("newer attempt has joined");
+      }
+      return super.next(batch);
+    }
+  }
+
+  /** Between tasks and the driver, as files of a folder. */
+  private record Signals(String folder) implements Serializable {
+    private static final long serialVersionUID = 1;
+
+    void give(String name) throws IOException {
+      Files.write(Path.of(folder, name), new byte[0], StandardOpenOption.CREATE);
+    }
+
+    boolean given(String name) {
+      return Files.exists(Path.of(folder, name));
+    }
+
+    void await(String name) throws InterruptedException {
+      while (!given(name)) {
+        Thread.sleep(5);
+      }
+    }
+  }
+}

@@ -1,0 +1,1 @@
+"""The client of paramd, a parameter-server daemon, for Python."""

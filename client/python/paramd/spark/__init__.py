@@ -1,0 +1,276 @@
+"""Trains a classifier on Spark through paramd. docs/spark.md tells more, also what the parameters mean.
+
+    spark = SparkSession.builder.config("spark.jars", paramd.spark.jar_path()).getOrCreate()
+    model = ParamdClassifier(numWorkers=2, hiddenLayers=[128]).fit(train)
+    model.transform(test)
+
+Everything happens in the JVM. PySpark finds the class of a loaded stage by the JVM's name for it, so both are called
+paramd.spark.NAME, and must stay in this file.
+"""
+
+from pathlib import Path
+from typing import List
+
+from pyspark.ml.classification import _JavaProbabilisticClassificationModel, _JavaProbabilisticClassifier
+from pyspark.ml.classification import _ProbabilisticClassifierParams
+from pyspark.ml.linalg import Vector
+from pyspark.ml.param import Param, Params, TypeConverters
+from pyspark.ml.param.shared import HasMaxIter, HasSeed, HasSolver, HasStepSize
+from pyspark.ml.util import HasTrainingSummary, JavaMLReadable, JavaMLWritable
+from pyspark.ml.wrapper import JavaWrapper
+from pyspark.sql import DataFrame
+
+__all__ = ["ParamdClassificationModel", "ParamdClassifier", "ParamdTrainingSummary", "jar_path"]
+
+
+def jar_path() -> str:
+    """The jar with paramd and its native code, for `spark.jars`, before the session starts."""
+    jar = Path(__file__).with_name("paramd.jar")
+    if not jar.exists():
+        raise FileNotFoundError(f"{jar} is missing: install the wheel that scripts/build_python.sh makes")
+    return str(jar)
+
+
+class _ParamdParams(_ProbabilisticClassifierParams, HasMaxIter, HasSeed, HasSolver, HasStepSize):
+    algorithm: Param[str] = Param(
+        Params._dummy(),
+        "algorithm",
+        "how the workers train together, as in the daemon's list, but for single and ensemble",
+        typeConverter=TypeConverters.toString,
+    )
+    consistency: Param[str] = Param(
+        Params._dummy(),
+        "consistency",
+        "async, bounded:S or sync; empty: the algorithm's",
+        typeConverter=TypeConverters.toString,
+    )
+    hyperparameters: Param[List[str]] = Param(
+        Params._dummy(),
+        "hyperparameters",
+        "further hyperparameters of the algorithm, each NAME=NUMBER",
+        typeConverter=TypeConverters.toListString,
+    )
+    numWorkers: Param[int] = Param(
+        Params._dummy(),
+        "numWorkers",
+        "workers that train at the same time; 0: as many as Spark's default parallelism",
+        typeConverter=TypeConverters.toInt,
+    )
+    parallelismFactor: Param[int] = Param(
+        Params._dummy(),
+        "parallelismFactor",
+        "partitions for each of numWorkers: the data is divided into numWorkers times this many",
+        typeConverter=TypeConverters.toInt,
+    )
+    communicationWindow: Param[int] = Param(
+        Params._dummy(),
+        "communicationWindow",
+        "minibatches between two exchanges; 0: the algorithm's",
+        typeConverter=TypeConverters.toInt,
+    )
+    batchSize: Param[int] = Param(
+        Params._dummy(), "batchSize", "rows in a minibatch", typeConverter=TypeConverters.toInt
+    )
+    hiddenLayers: Param[List[int]] = Param(
+        Params._dummy(),
+        "hiddenLayers",
+        "units of each hidden layer, from input to output; none: a linear classifier",
+        typeConverter=TypeConverters.toListInt,
+    )
+    server: Param[str] = Param(
+        Params._dummy(),
+        "server",
+        "HOST:PORT of a daemon that already runs; empty: the driver starts one for the fit",
+        typeConverter=TypeConverters.toString,
+    )
+    modelName: Param[str] = Param(
+        Params._dummy(),
+        "modelName",
+        "the daemon's name for what is trained, which stays there after the fit and must not be there before; empty: "
+        "a name of its own, which is deleted after the fit",
+        typeConverter=TypeConverters.toString,
+    )
+    insecure: Param[bool] = Param(
+        Params._dummy(),
+        "insecure",
+        "whether the daemon that the driver starts may listen beyond loopback, where anyone who reaches its port can "
+        "train",
+        typeConverter=TypeConverters.toBoolean,
+    )
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        # The other defaults come from the JVM. PySpark leaves arrays unconverted, and has a default solver of its own.
+        self._setDefault(hyperparameters=[], hiddenLayers=[128], solver="sgd")
+
+    def getAlgorithm(self) -> str:
+        return self.getOrDefault(self.algorithm)
+
+    def getConsistency(self) -> str:
+        return self.getOrDefault(self.consistency)
+
+    def getHyperparameters(self) -> List[str]:
+        return self.getOrDefault(self.hyperparameters)
+
+    def getNumWorkers(self) -> int:
+        return self.getOrDefault(self.numWorkers)
+
+    def getParallelismFactor(self) -> int:
+        return self.getOrDefault(self.parallelismFactor)
+
+    def getCommunicationWindow(self) -> int:
+        return self.getOrDefault(self.communicationWindow)
+
+    def getBatchSize(self) -> int:
+        return self.getOrDefault(self.batchSize)
+
+    def getHiddenLayers(self) -> List[int]:
+        return self.getOrDefault(self.hiddenLayers)
+
+    def getServer(self) -> str:
+        return self.getOrDefault(self.server)
+
+    def getModelName(self) -> str:
+        return self.getOrDefault(self.modelName)
+
+    def getInsecure(self) -> bool:
+        return self.getOrDefault(self.insecure)
+
+
+class ParamdClassifier(
+    _JavaProbabilisticClassifier["ParamdClassificationModel"],
+    _ParamdParams,
+    JavaMLWritable,
+    JavaMLReadable["ParamdClassifier"],
+):
+    """A network of fully connected layers, trained by one worker a partition. Takes its parameters by name."""
+
+    def __init__(self, **params):
+        super().__init__()
+        self._java_obj = self._new_java_obj("paramd.spark.ParamdClassifier", self.uid)
+        self._transfer_params_from_java()
+        self._set(**params)
+
+    def _create_model(self, java_model) -> "ParamdClassificationModel":
+        return ParamdClassificationModel(java_model)
+
+    def setParams(self, **params) -> "ParamdClassifier":
+        return self._set(**params)
+
+    def setAlgorithm(self, value: str) -> "ParamdClassifier":
+        return self._set(algorithm=value)
+
+    def setConsistency(self, value: str) -> "ParamdClassifier":
+        return self._set(consistency=value)
+
+    def setHyperparameters(self, value: List[str]) -> "ParamdClassifier":
+        return self._set(hyperparameters=value)
+
+    def setNumWorkers(self, value: int) -> "ParamdClassifier":
+        return self._set(numWorkers=value)
+
+    def setParallelismFactor(self, value: int) -> "ParamdClassifier":
+        return self._set(parallelismFactor=value)
+
+    def setCommunicationWindow(self, value: int) -> "ParamdClassifier":
+        return self._set(communicationWindow=value)
+
+    def setBatchSize(self, value: int) -> "ParamdClassifier":
+        return self._set(batchSize=value)
+
+    def setHiddenLayers(self, value: List[int]) -> "ParamdClassifier":
+        return self._set(hiddenLayers=value)
+
+    def setMaxIter(self, value: int) -> "ParamdClassifier":
+        """Epochs: passes of each worker over its partition."""
+        return self._set(maxIter=value)
+
+    def setStepSize(self, value: float) -> "ParamdClassifier":
+        """Learning rate; if it is not set, the algorithm's with solver sgd, 0.01 with momentum and 0.001 with adam."""
+        return self._set(stepSize=value)
+
+    def setSolver(self, value: str) -> "ParamdClassifier":
+        """The workers' own optimizer: sgd, momentum (Nesterov) or adam."""
+        return self._set(solver=value)
+
+    def setSeed(self, value: int) -> "ParamdClassifier":
+        return self._set(seed=value)
+
+    def setServer(self, value: str) -> "ParamdClassifier":
+        return self._set(server=value)
+
+    def setModelName(self, value: str) -> "ParamdClassifier":
+        return self._set(modelName=value)
+
+    def setInsecure(self, value: bool) -> "ParamdClassifier":
+        return self._set(insecure=value)
+
+
+class ParamdTrainingSummary(JavaWrapper):
+    """How a fit went."""
+
+    def __str__(self) -> str:
+        return self._call_java("toString")
+
+    @property
+    def numWorkers(self) -> int:
+        """Tasks that trained, one a partition that had rows."""
+        return self._call_java("numWorkers")
+
+    @property
+    def rows(self) -> int:
+        """In these partitions."""
+        return self._call_java("rows")
+
+    @property
+    def updates(self) -> int:
+        """Commits applied to the center."""
+        return self._call_java("updates")
+
+    @property
+    def trainingTimeSeconds(self) -> float:
+        """From the first worker's join to the last commit."""
+        return self._call_java("trainingTimeSeconds")
+
+    @property
+    def meanStaleness(self) -> float:
+        return self._call_java("meanStaleness")
+
+    @property
+    def stalenessHistogram(self) -> List[int]:
+        """Commits with staleness i; the last entry holds all larger ones too."""
+        return self._call_java("stalenessHistogram")
+
+    @property
+    def history(self) -> DataFrame:
+        """Each worker's minibatches: worker, step, epoch, timeSeconds, loss, accuracy."""
+        return self._call_java("history")
+
+    @property
+    def averagedHistory(self) -> DataFrame:
+        """The mean over workers, step by step: step, epoch, timeSeconds, loss, accuracy."""
+        return self._call_java("averagedHistory")
+
+
+class ParamdClassificationModel(
+    _JavaProbabilisticClassificationModel[Vector],
+    _ParamdParams,
+    JavaMLWritable,
+    JavaMLReadable["ParamdClassificationModel"],
+    HasTrainingSummary[ParamdTrainingSummary],
+):
+    """A trained network. Applying it needs neither a daemon nor native code. A model that was loaded has no summary."""
+
+    @property
+    def layers(self) -> List[int]:
+        """Units of each layer, from input to output."""
+        return self._call_java("layers")
+
+    @property
+    def weights(self) -> Vector:
+        """Each layer's kernel [inputs, outputs], row-major, then its bias [outputs]."""
+        return self._call_java("weights")
+
+    @property
+    def _summaryCls(self) -> type:
+        return ParamdTrainingSummary

@@ -1,0 +1,18 @@
+#!/bin/bash
+# Measures what the boundary between Java and native code costs: exchanges through direct buffers beside those of the
+# C++ client, in turns, within one run. docs/java.md shows what it printed.
+#
+#   scripts/java_bench.sh [ROUNDS]     15 if not given; about a minute
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly repo
+# shellcheck source=scripts/bazel.sh
+source "$repo/scripts/bazel.sh"
+
+cd "$repo"
+run_bazel build --compilation_mode=opt //bench:boundary_peer
+scripts/build_java.sh --natives
+(cd client/java && mvn --quiet --batch-mode test-compile)
+readonly classes=client/java/target/classes:client/java/target/test-classes
+java -Xmx256m -XX:MaxDirectMemorySize=512m -cp "$classes" paramd.BoundaryBench bazel-bin/bench/boundary_peer "${1:-15}"
