@@ -136,8 +136,8 @@ spark() {
   run_junit client/java/target/surefire-reports \
     mvn --batch-mode --no-transfer-progress --file client/java/pom.xml test -Dgroups=spark -DexcludedGroups=
   check "its installation" install_wheel
-  run_junit .cache/pytest env SPARK_LOCAL_IP=127.0.0.1 "$python/bin/python" -m pytest -q client/python/tests \
-    -p no:cacheprovider --junitxml=.cache/pytest/report.xml
+  run_junit .cache/pytest "$python/bin/python" -m pytest -q client/python/tests -p no:cacheprovider \
+    --junitxml=.cache/pytest/report.xml
 }
 
 soak() {

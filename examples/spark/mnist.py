@@ -7,8 +7,9 @@ import sys
 
 import numpy
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
-from pyspark.ml.linalg import Vectors
+from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DoubleType, StructField, StructType
 
 from paramd.spark import ParamdClassifier
 
@@ -22,9 +23,11 @@ def read(spark, folder, name, rows, chunk=500):
             images = numpy.fromfile(f"{folder}/{name}-images-idx3-ubyte", numpy.uint8, count * 784, offset=16 + begin * 784)
             labels = numpy.fromfile(f"{folder}/{name}-labels-idx1-ubyte", numpy.uint8, count, offset=8 + begin)
             for image, label in zip(images.reshape(count, 784), labels):
-                yield float(label), Vectors.dense(image / 255)
+                (ink,) = image.nonzero()
+                yield float(label), Vectors.sparse(784, ink, image[ink] / 255)
 
-    return spark.sparkContext.parallelize(range(0, rows, chunk)).mapPartitions(chunks).toDF(["label", "features"])
+    schema = StructType([StructField("label", DoubleType()), StructField("features", VectorUDT())])
+    return spark.createDataFrame(spark.sparkContext.parallelize(range(0, rows, chunk)).mapPartitions(chunks), schema)
 
 
 def main(folder, algorithm="adag"):

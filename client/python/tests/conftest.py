@@ -1,3 +1,4 @@
+import os
 import pathlib
 import shutil
 import sys
@@ -10,6 +11,9 @@ from pyspark.sql import SparkSession
 REPOSITORY = pathlib.Path(__file__).parents[3]
 EXAMPLES = REPOSITORY / "examples" / "spark"
 MNIST = REPOSITORY / "data" / "mnist"
+
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ["PYSPARK_PYTHON"] = sys.executable
 
 sys.path.insert(0, str(EXAMPLES))
 import mnist  # noqa: E402
@@ -42,9 +46,9 @@ def read_mnist(spark, name, rows):
 
 @pytest.fixture(scope="session")
 def train(spark):
-    return read_mnist(spark, "train", 12000)
+    return read_mnist(spark, "train", 30000)
 
 
 @pytest.fixture(scope="session")
 def test(spark):
-    return read_mnist(spark, "t10k", 2000)
+    return read_mnist(spark, "t10k", 10000)

@@ -98,6 +98,11 @@ class _ParamdParams(_ProbabilisticClassifierParams, HasMaxIter, HasSeed, HasSolv
         typeConverter=TypeConverters.toBoolean,
     )
 
+    def __init__(self, *args):
+        super().__init__(*args)
+        # The other defaults come from the JVM. PySpark leaves arrays unconverted, and has a default solver of its own.
+        self._setDefault(hyperparameters=[], hiddenLayers=[128], solver="sgd")
+
     def getAlgorithm(self) -> str:
         return self.getOrDefault(self.algorithm)
 
@@ -143,8 +148,6 @@ class ParamdClassifier(
     def __init__(self, **params):
         super().__init__()
         self._java_obj = self._new_java_obj("paramd.spark.ParamdClassifier", self.uid)
-        # PySpark leaves defaults that are arrays unconverted.
-        self._setDefault(hyperparameters=[], hiddenLayers=[128])
         self._transfer_params_from_java()
         self._set(**params)
 

@@ -10,10 +10,12 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
 import org.apache.spark.api.java.JavaFutureAction;
 import org.apache.spark.api.java.function.Function2;
 import org.junit.jupiter.api.AfterEach;
@@ -23,6 +25,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import paramd.Admin;
+import paramd.Batch;
 import paramd.ModelSpec;
 import paramd.ParamdException;
 import paramd.ParamdServer;
@@ -32,9 +35,15 @@ import paramd.Worker;
 
 /** Workers in tasks of one's own, without the estimator. */
 @Tag("spark")
-@Timeout(300)
+@Timeout(120)
 final class PlainTrainingTest {
   private static final int COMMITS = 20;
+  private static final Map<String, String> SPECULATION =
+      Map.of(
+          "spark.speculation", "true",
+          "spark.speculation.interval", "100ms",
+          "spark.speculation.quantile", "0.5",
+          "spark.speculation.minTaskRuntime", "100ms");
 
   @TempDir Path folder;
   private ParamdServer server;
@@ -87,14 +96,8 @@ final class PlainTrainingTest {
     admin.initialize("sum", new float[1]);
     final Signals signals = new Signals(folder.toString());
     final String address = server.address();
-    final Map<String, String> speculation =
-        Map.of(
-            "spark.speculation", "true",
-            "spark.speculation.interval", "100ms",
-            "spark.speculation.quantile", "0.5",
-            "spark.speculation.minTaskRuntime", "100ms");
     try (TwoHosts hosts = new TwoHosts();
-        Cluster cluster = new Cluster(hosts.master(), speculation)) {
+        Cluster cluster = new Cluster(hosts.master(), SPECULATION)) {
       run(
           cluster,
           (partition, ignored) -> {
@@ -105,20 +108,54 @@ final class PlainTrainingTest {
               try {
                 commitOne(worker);
               } catch (ParamdException e) {
-                signals.give("fenced: " + e.code());
+                signals.give("got " + e.code());
                 throw e;
+              } finally {
+                signals.give("slow attempt has tried again");
               }
-              signals.give("fenced: not at all");
             } else if (partition == 0) {
               signals.give("newer attempt has joined");
-              signals.await("fenced: ABORTED");
+              signals.await("slow attempt has tried again");
             }
             commitOne(worker);
             return List.of(partition).iterator();
           });
     }
+    assertTrue(signals.given("got ABORTED"));
     // The slow attempt's first commit, the newer attempt's, and the other partition's.
     assertEquals(3, sum());
+  }
+
+  @Test
+  void aFencedTrainingIsNoFailureOfItsTask() throws IOException {
+    admin.createModel(new ModelSpec("regression").tensor("weights", Regression.WEIGHTS).algorithm("downpour"));
+    final Signals signals = new Signals(folder.toString());
+    final String address = server.address();
+    final Map<String, String> settings = new HashMap<>(SPECULATION);
+    settings.put("spark.task.maxFailures", "1");
+    try (TwoHosts hosts = new TwoHosts();
+        Cluster cluster = new Cluster(hosts.master(), settings)) {
+      run(
+          cluster,
+          (partition, ignored) -> {
+            final boolean newer = TaskContext.get().attemptNumber() > 0;
+            final Regression.Samples samples =
+                partition == 0 ? new RivalSamples(signals, newer) : new Regression.Samples(1);
+            try {
+              TaskWorker.train(
+                  TaskWorker.options(address, "regression"), new TrainOptions(), new Regression(), samples);
+            } catch (TaskKilledException e) {
+              signals.give("killed");
+              throw e;
+            } finally {
+              if (partition == 0 && !newer) {
+                signals.give("slow attempt has ended");
+              }
+            }
+            return List.of(partition).iterator();
+          });
+    }
+    assertTrue(signals.given("killed"));
   }
 
   @Test
@@ -188,6 +225,29 @@ final class PlainTrainingTest {
     return center[0];
   }
 
+  /** The slow attempt gets no further than to its first minibatch before the newer one has joined. */
+  private static final class RivalSamples extends Regression.Samples {
+    private final Signals signals;
+    private final boolean newer;
+
+    RivalSamples(Signals signals, boolean newer) {
+      super(0);
+      this.signals = signals;
+      this.newer = newer;
+    }
+
+    @Override
+    public boolean next(Batch batch) throws Exception {
+      if (newer) {
+        signals.give("newer attempt has joined");
+        signals.await("slow attempt has ended");
+      } else {
+        signals.await("newer attempt has joined");
+      }
+      return super.next(batch);
+    }
+  }
+
   /** Between tasks and the driver, as files of a folder. */
   private record Signals(String folder) implements Serializable {
     private static final long serialVersionUID = 1;
@@ -196,8 +256,12 @@ final class PlainTrainingTest {
       Files.write(Path.of(folder, name), new byte[0], StandardOpenOption.CREATE);
     }
 
+    boolean given(String name) {
+      return Files.exists(Path.of(folder, name));
+    }
+
     void await(String name) throws InterruptedException {
-      while (!Files.exists(Path.of(folder, name))) {
+      while (!given(name)) {
         Thread.sleep(5);
       }
     }

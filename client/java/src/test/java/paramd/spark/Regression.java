@@ -52,7 +52,7 @@ final class Regression implements Trainable {
   }
 
   /** Minibatches of labels that are 1, 2, 3 and 4 times the features. */
-  static final class Samples implements BatchSource {
+  static class Samples implements BatchSource {
     private static final int BATCHES = 200;
     private static final int ROWS = 32;
 
@@ -69,7 +69,7 @@ final class Regression implements Trainable {
     }
 
     @Override
-    public boolean next(Batch batch) {
+    public boolean next(Batch batch) throws Exception {
       if (given++ == BATCHES) {
         return false;
       }
