@@ -28,6 +28,9 @@
 namespace paramd {
 namespace {
 
+// That control calls get to end in, and connections to be closed by their clients, when a drain has come to its end.
+constexpr absl::Duration kLastCalls = absl::Milliseconds(100);
+
 uint64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
   uint64_t size = 0;
@@ -320,7 +323,11 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   models_.Drain();
   sessions_.Drain();
   others_.Drain();
-  server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(grace));
+  // A connection lasts until its client closes it, and a worker that is busy with its model has nobody who would: once
+  // no exchange is under way, they are cut.
+  absl::Time end = absl::Now() + grace;
+  if (sessions_.AwaitNone(end) && others_.AwaitNone(end)) end = std::min(end, absl::Now() + kLastCalls);
+  server_->Shutdown(absl::ToChronoTime(end));
   calls_.AwaitNone();
   queue_->Shutdown();
   pollers_.reset();

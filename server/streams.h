@@ -7,6 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -37,6 +39,16 @@ class Streams {
   void Remove(const std::shared_ptr<Stream>& stream) {
     MutexLock lock(&mutex_);
     streams_.erase(stream);
+    if (streams_.empty()) none_.SignalAll();
+  }
+
+  // Until there is none, or `deadline`; returns whether there is none.
+  bool AwaitNone(absl::Time deadline) {
+    MutexLock lock(&mutex_);
+    while (!streams_.empty()) {
+      if (none_.WaitWithTimeout(&mutex_, deadline - absl::Now()) && absl::Now() >= deadline) break;
+    }
+    return streams_.empty();
   }
 
   size_t size() const {
@@ -56,6 +68,7 @@ class Streams {
 
  private:
   mutable Mutex mutex_;
+  CondVar none_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
 };

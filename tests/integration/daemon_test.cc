@@ -230,6 +230,19 @@ TEST_CASE("SIGTERM in the middle of exchanges drains and ends with exit code 0")
   CHECK_THAT(daemon.process().Err(), Catch::Contains("event=drain") && Catch::Contains("event=stop"));
 }
 
+TEST_CASE("a worker that is busy with its model does not hold up a drain") {
+  Daemon daemon({"--grace=1h", "--lease=1h"});
+  CreateModel(daemon.address(), Spec("m", "downpour", 1), {0});
+  const auto worker = Join(daemon.address(), "m", "w");
+  float center = 0;
+  REQUIRE(worker->Pull(absl::MakeSpan(&center, 1), kCallTimeout).ok());
+  // Its session is open, and nobody reads from it. gRPC by itself gives its connection 10 s.
+  daemon.process().Signal(SIGTERM);
+  const absl::Time begin = absl::Now();
+  CHECK(daemon.process().Wait() == 0);
+  CHECK(absl::Now() - begin < absl::Seconds(5));
+}
+
 // A daemon that sends a large center to somebody who does not read it.
 class Stuck {
  public:
