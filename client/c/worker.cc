@@ -1,6 +1,7 @@
 #include "client/worker.h"
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "client/c/call.h"

@@ -60,7 +60,7 @@ accuracy() {
 killed_rank() {
   local mpirun victim
   # Long enough that the kill comes midway.
-  TMPDIR=$folder "${launch[@]}" --enable-recovery -n 4 "$mpi_mnist" --data="$repo/data/mnist" --epochs=30 --lease=2s \
+  TMPDIR=$folder "${launch[@]}" --enable-recovery -n 4 "$mpi_mnist" --data="$repo/data/mnist" --epochs=30 --lease=5s \
     >"$folder/out" 2>&1 &
   mpirun=$!
   pids+=("$mpirun")

@@ -4,8 +4,8 @@ import java.lang.ref.Reference;
 import java.nio.FloatBuffer;
 
 /**
- * A ready-made model in native code: a perceptron with ReLU between its layers and softmax cross-entropy on top. A batch
- * has one label a row, its class's number. Metric: accuracy. Not thread-safe, but for close, which a training
+ * A ready-made model in native code: a perceptron with ReLU between its layers and softmax cross-entropy on top. A
+ * batch has one label a row, its class's number. Metric: accuracy. Not thread-safe, but for close, which a training
  * under way outlives.
  */
 public final class Mlp implements Trainable, AutoCloseable {

@@ -11,8 +11,8 @@ public interface Trainable {
   FloatBuffer parameters();
 
   /**
-   * One optimizer step on {@code batch}, in place. Returns the loss before it, averaged over the rows, then the values of
-   * {@link #metricNames} in order. The batch, and the returned array, are used again.
+   * One optimizer step on {@code batch}, in place. Returns the loss before it, averaged over the rows, then the values
+   * of {@link #metricNames} in order. The batch, and the returned array, are used again.
    */
   double[] trainOnBatch(Batch batch) throws Exception;
 

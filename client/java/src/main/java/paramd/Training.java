@@ -11,8 +11,8 @@ public final class Training {
   /**
    * Does all that a worker does: joins, initializes the center with the model's parameters if it is the first, trains
    * with the algorithm that the server names, reports history, and leaves, with the error if there was one. What model
-   * or source throw ends it, and is the cause of its exception. {@link Thread#interrupt} ends it with CANCELLED, and the
-   * thread's interrupt status set; a source that is in a call is interrupted then, too.
+   * or source throw ends it, and is the cause of its exception. {@link Thread#interrupt} ends it with CANCELLED, and
+   * the thread's interrupt status set; a source that is in a call is interrupted then, too.
    *
    * @param model an {@link Mlp} trains in native code alone
    */
@@ -51,7 +51,14 @@ public final class Training {
     final long address = used.acquire();
     try {
       return train(
-          options, trainOptions, address, new TrainingCalls(null, 0, source, interrupts), 0, 0, new byte[0][], interrupts);
+          options,
+          trainOptions,
+          address,
+          new TrainingCalls(null, 0, source, interrupts),
+          0,
+          0,
+          new byte[0][],
+          interrupts);
     } finally {
       used.release();
     }

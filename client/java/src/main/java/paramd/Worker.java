@@ -120,7 +120,8 @@ public final class Worker implements AutoCloseable {
     try (Floats from = Floats.input(update, pool)) {
       final long[] exchanged = new long[2];
       call(
-          address -> Native.workerCommit(address, from.address(), from.length(), Arguments.seconds(timeout), exchanged));
+          address ->
+              Native.workerCommit(address, from.address(), from.length(), Arguments.seconds(timeout), exchanged));
       return new Exchanged(exchanged[0], exchanged[1]);
     }
   }
@@ -155,7 +156,8 @@ public final class Worker implements AutoCloseable {
 
   /**
    * Memory of the worker for updates, of the center's length, that spares a copy where floats go through shared memory;
-   * null if it has none, or more than a buffer of 2 GiB can hold. The worker's memory lives on while such a buffer does, also after {@link #close}.
+   * null if it has none, or more than a buffer of 2 GiB can hold. The worker's memory lives on while such a buffer
+   * does, also after {@link #close}.
    */
   public FloatBuffer commitBuffer() {
     return buffer(Native::workerCommitBuffer);

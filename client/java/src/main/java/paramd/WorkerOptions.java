@@ -24,7 +24,7 @@ public final class WorkerOptions implements Serializable {
     settings.put("worker", Objects.requireNonNull(worker, "worker"));
   }
 
-  /** Of the worker's name: fences lower ones, and is refused if there was a higher one. 0: the server gives the next. */
+  /** Of the name: fences lower ones, and is refused if there was a higher one. 0: the server gives the next. */
   public WorkerOptions incarnation(long incarnation) {
     return set("incarnation", Long.toUnsignedString(incarnation));
   }

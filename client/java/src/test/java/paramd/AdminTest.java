@@ -27,9 +27,10 @@ class AdminTest {
       admin.createModel(spec);
       admin.createModel(spec);
       assertEquals(new ModelInfo(0, 5, false, 0, 0, 0, 0, 0, 0), admin.model("size"));
+      final ModelSpec other = new ModelSpec("size").tensor("w", 1).algorithm("adag");
       assertEquals(
           ParamdException.Code.ALREADY_EXISTS,
-          assertThrows(ParamdException.class, () -> admin.createModel(new ModelSpec("size").tensor("w", 1).algorithm("adag"))).code());
+          assertThrows(ParamdException.class, () -> admin.createModel(other)).code());
       admin.initialize("size", new float[] {1, 2, 3, 4, 5});
       try (Worker a = Worker.join(new WorkerOptions(server.address(), "size", "a"));
           Worker b = Worker.join(new WorkerOptions(server.address(), "size", "b"))) {

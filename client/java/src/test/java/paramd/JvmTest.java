@@ -229,7 +229,8 @@ class JvmTest {
     }
   }
 
-  private static String runWithServer(int exitCode, List<String> options, String task, String... more) throws Exception {
+  private static String runWithServer(int exitCode, List<String> options, String task, String... more)
+      throws Exception {
     try (ParamdServer server = ParamdServer.start(new ServerOptions())) {
       final String[] arguments = new String[2 + more.length];
       arguments[0] = task;
@@ -269,6 +270,14 @@ class JvmTest {
     try (var left = Files.list(folder)) {
       assertEquals(List.of(), left.filter(path -> path.getFileName().toString().startsWith("paramd")).toList());
     }
+  }
+
+  @Test
+  void theLibraryComesFromTheLibraryPathIfItIsThere() throws Exception {
+    final Path classes = Path.of(Worker.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+    final Path natives = classes.resolve("paramd/native/linux-x86_64");
+    final String output = runWithServer(0, List.of("-Djava.library.path=" + natives), "maps");
+    assertTrue(output.lines().anyMatch(natives.resolve("libparamd_jni.so").toString()::equals), output);
   }
 
   @Test

@@ -18,8 +18,10 @@ final class Mnist implements BatchSource {
   /** {@code half}: "train" or "t10k". */
   Mnist(String half, int rows, int rowsPerBatch) throws IOException {
     final Path folder = Path.of(System.getProperty("paramd.mnist", "../../data/mnist"));
-    final ByteBuffer images = ByteBuffer.wrap(Files.readAllBytes(folder.resolve(half + "-images-idx3-ubyte"))).position(16);
-    final ByteBuffer classes = ByteBuffer.wrap(Files.readAllBytes(folder.resolve(half + "-labels-idx1-ubyte"))).position(8);
+    final ByteBuffer images =
+        ByteBuffer.wrap(Files.readAllBytes(folder.resolve(half + "-images-idx3-ubyte"))).position(16);
+    final ByteBuffer classes =
+        ByteBuffer.wrap(Files.readAllBytes(folder.resolve(half + "-labels-idx1-ubyte"))).position(8);
     features = new float[rows * PIXELS];
     labels = new float[rows];
     for (int i = 0; i < features.length; i++) {

@@ -146,7 +146,8 @@ class WorkerTest {
       assertEquals(
           ParamdException.Code.DEADLINE_EXCEEDED, codeOf(() -> worker.pull(new float[3], Duration.ofMillis(50))));
       worker.initialize(new float[3], TIMEOUT);
-      assertEquals(ParamdException.Code.ALREADY_EXISTS, codeOf(() -> worker.initialize(new float[] {1, 0, 0}, TIMEOUT)));
+      assertEquals(
+          ParamdException.Code.ALREADY_EXISTS, codeOf(() -> worker.initialize(new float[] {1, 0, 0}, TIMEOUT)));
       final ParamdException length =
           assertThrows(ParamdException.class, () -> worker.commit(new float[4], TIMEOUT));
       assertEquals(ParamdException.Code.INVALID_ARGUMENT, length.code());
