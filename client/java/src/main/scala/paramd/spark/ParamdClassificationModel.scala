@@ -68,8 +68,10 @@ final class ParamdClassificationModel private (
         import session.implicits._
         val pieces = network.parameters.grouped(ParamdClassificationModel.PieceLength).zipWithIndex.map {
           case (piece, index) => ParamdClassificationModel.Piece(index, network.layers, piece)
-        }
-        pieces.toSeq.toDS().repartition(1).write.parquet(ParamdClassificationModel.dataPath(path))
+        }.toSeq
+        // A task each: Spark limits the size of a task.
+        val rows = session.sparkContext.parallelize(pieces, pieces.length).toDS()
+        rows.write.parquet(ParamdClassificationModel.dataPath(path))
       }
     }
   }
@@ -79,7 +81,7 @@ final class ParamdClassificationModel private (
 }
 
 object ParamdClassificationModel extends MLReadable[ParamdClassificationModel] {
-  private val PieceLength = 1 << 20
+  private val PieceLength = 1 << 22
 
   /** A row of the saved Parquet data: the parameters from index × PieceLength on. */
   private[spark] final case class Piece(index: Int, layers: Array[Int], parameters: Array[Float])

@@ -51,6 +51,7 @@ final class ParamdClassifier(override val uid: String)
   override def copy(extra: ParamMap): ParamdClassifier = defaultCopy(extra)
 
   override protected def train(dataset: Dataset[_]): ParamdClassificationModel = {
+    if ($(maxIter) == 0) throw new IllegalArgumentException("maxIter is 0: set it to the number of epochs, at least 1")
     val layers = (featuresOf(dataset) +: $(hiddenLayers)) :+ getNumClasses(dataset, ParamdClassifier.MaxClasses)
     if (DenseNetwork.parameters(layers) > Int.MaxValue) {
       throw new IllegalArgumentException(

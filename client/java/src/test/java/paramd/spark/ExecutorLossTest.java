@@ -1,6 +1,7 @@
 package paramd.spark;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
@@ -15,6 +16,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import paramd.Admin;
+import paramd.ModelInfo;
 import paramd.ParamdException;
 import paramd.ParamdServer;
 import paramd.ServerOptions;
@@ -37,10 +39,10 @@ final class ExecutorLossTest {
                       .setModelName("mnist")
                       .setNumWorkers(2)
                       .setHiddenLayers(new int[] {64})
-                      .setMaxIter(20)
+                      .setMaxIter(100)
                       .fit(train));
-      while (commits(admin) < 50 && !fit.isDone()) {
-        Thread.onSpinWait();
+      while (!bothTrain(admin)) {
+        assertFalse(fit.isDone());
       }
       assertTrue(ProcessHandle.of(before.get(0)).orElseThrow().destroyForcibly());
 
@@ -55,12 +57,13 @@ final class ExecutorLossTest {
     }
   }
 
-  private static long commits(Admin admin) {
+  private static boolean bothTrain(Admin admin) {
     try {
-      return admin.model("mnist").commits();
+      final ModelInfo model = admin.model("mnist");
+      return model.liveWorkers() == 2 && model.commits() >= 50;
     } catch (ParamdException e) {
       assertEquals(ParamdException.Code.NOT_FOUND, e.code());
-      return 0;
+      return false;
     }
   }
 }

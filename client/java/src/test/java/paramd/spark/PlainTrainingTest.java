@@ -6,18 +6,19 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.io.Serializable;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.TaskContext;
-import org.apache.spark.TaskKilledException;
 import org.apache.spark.api.java.JavaFutureAction;
 import org.apache.spark.api.java.function.Function2;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
@@ -135,27 +136,32 @@ final class PlainTrainingTest {
     settings.put("spark.task.maxFailures", "1");
     try (TwoHosts hosts = new TwoHosts();
         Cluster cluster = new Cluster(hosts.master(), settings)) {
+      cluster
+          .session()
+          .sparkContext()
+          .addSparkListener(
+              new SparkListener() {
+                @Override
+                public void onTaskEnd(SparkListenerTaskEnd end) {
+                  if (end.taskInfo().index() == 0 && end.taskInfo().attemptNumber() == 0) {
+                    signals.give("ended by " + end.reason().getClass().getSimpleName());
+                    signals.give("slow attempt has ended");
+                  }
+                }
+              });
       run(
           cluster,
           (partition, ignored) -> {
             final boolean newer = TaskContext.get().attemptNumber() > 0;
-            final Regression.Samples samples =
-                partition == 0 ? new RivalSamples(signals, newer) : new Regression.Samples(1);
-            try {
-              TaskWorker.train(
-                  TaskWorker.options(address, "regression"), new TrainOptions(), new Regression(), samples);
-            } catch (TaskKilledException e) {
-              signals.give("killed");
-              throw e;
-            } finally {
-              if (partition == 0 && !newer) {
-                signals.give("slow attempt has ended");
-              }
-            }
+            TaskWorker.train(
+                TaskWorker.options(address, "regression"),
+                new TrainOptions(),
+                new Regression(),
+                partition == 0 ? new RivalSamples(signals, newer) : new Regression.Samples(1));
             return List.of(partition).iterator();
           });
     }
-    assertTrue(signals.given("killed"));
+    assertTrue(signals.given("ended by TaskKilled"));
   }
 
   @Test
@@ -252,8 +258,12 @@ final class PlainTrainingTest {
   private record Signals(String folder) implements Serializable {
     private static final long serialVersionUID = 1;
 
-    void give(String name) throws IOException {
-      Files.write(Path.of(folder, name), new byte[0], StandardOpenOption.CREATE);
+    void give(String name) {
+      try {
+        Files.write(Path.of(folder, name), new byte[0]);
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
     }
 
     boolean given(String name) {
