@@ -155,6 +155,10 @@ class SocketPeer : public Peer {
   }
 
  private:
+  // Far enough for neither side to wait, and less than the other's receive buffer holds: if that is full, while the
+  // other is itself sending, Linux drops acknowledgements with the data, and both may stand still for good.
+  static constexpr size_t kMaxAhead = size_t{8} << 20;
+
   // Both directions on one thread.
   bool SendAndReceive(size_t bytes) {
     const char* const from = reinterpret_cast<const char*>(buffers_.update.data());
@@ -162,7 +166,8 @@ class SocketPeer : public Peer {
     size_t sent = 0;
     size_t received = 0;
     while (received < bytes) {
-      pollfd ready = {fd_, static_cast<int16_t>(sent < bytes ? POLLIN | POLLOUT : POLLIN), 0};
+      const bool sends = sent < bytes && sent < received + kMaxAhead;
+      pollfd ready = {fd_, static_cast<int16_t>(sends ? POLLIN | POLLOUT : POLLIN), 0};
       if (poll(&ready, 1, -1) < 0 && errno != EINTR) return false;
       if ((ready.revents & POLLOUT) != 0) {
         const ssize_t n = send(fd_, from + sent, std::min(kPieceBytes, bytes - sent), MSG_NOSIGNAL | MSG_DONTWAIT);
