@@ -16,5 +16,6 @@ scripts/build_java.sh --natives
 (cd client/java && mvn --quiet --batch-mode test-compile)
 readonly classes=client/java/target/classes:client/java/target/test-classes
 # As the C++ side has them, and docs/java.md tells.
-export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=536870912 MALLOC_MMAP_THRESHOLD_=1073741824
+export MALLOC_ARENA_MAX=1 MALLOC_TOP_PAD_=67108864
+export MALLOC_TRIM_THRESHOLD_=536870912 MALLOC_MMAP_THRESHOLD_=1073741824
 java -Xmx256m -XX:MaxDirectMemorySize=512m -cp "$classes" paramd.BoundaryBench bazel-bin/bench/boundary_peer "${1:-15}"
