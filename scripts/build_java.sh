@@ -68,7 +68,7 @@ case "$#:${1-}" in
 esac
 
 cd "$repo"
-run_bazel build --compilation_mode=opt "//client/java/jni:$library" //server:paramd
+run_bazel build "//client/java/jni:$library" //server:paramd
 rm -rf "$natives"
 mkdir -p "$natives"
 bundle

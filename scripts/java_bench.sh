@@ -11,7 +11,7 @@ readonly repo
 source "$repo/scripts/bazel.sh"
 
 cd "$repo"
-run_bazel build --compilation_mode=opt //bench:boundary_peer
+run_bazel build //bench:boundary_peer
 scripts/build_java.sh --natives
 (cd client/java && mvn --quiet --batch-mode test-compile)
 readonly classes=client/java/target/classes:client/java/target/test-classes

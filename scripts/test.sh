@@ -36,19 +36,25 @@ run_config() {
   run_bazel "$2" "${options[@]}" "${@:3}"
 }
 
+# add_up STATUS COUNTS: "PASSED FAILED" of a command that ended with STATUS.
+add_up() {
+  local counts=$2
+  # What went wrong outside of any test.
+  if (($1 != 0)) && [[ $counts == *" 0" ]]; then
+    echo "that ended with exit code $1: see above" >&2
+    counts="${counts% *} 1"
+  fi
+  passed=$((passed + ${counts% *}))
+  failed=$((failed + ${counts#* }))
+}
+
 # run_tests CONFIG ARGUMENT...: `bazel test`, and adds up its test cases.
 run_tests() {
   local report=$scratch/report status=0 counts
   rm -f "$report"
   run_config "$1" test --keep_going --build_event_json_file="$report" "${@:2}" || status=$?
   counts=$(python3 scripts/count_tests.py "$report") || counts="0 1"
-  # What went wrong before any test could run.
-  if ((status != 0)) && [[ $counts == *" 0" ]]; then
-    echo "bazel ended with exit code $status: see above" >&2
-    counts="${counts% *} 1"
-  fi
-  passed=$((passed + ${counts% *}))
-  failed=$((failed + ${counts#* }))
+  add_up "$status" "$counts"
 }
 
 # check NAME COMMAND...: counts as one test, which passes if COMMAND does.
@@ -111,10 +117,7 @@ run_junit() {
   rm -rf "$1"
   "${@:2}" </dev/null || status=$?
   counts=$(python3 scripts/count_junit.py "$1"/*.xml) || counts="0 1"
-  # What went wrong outside of any test.
-  if ((status != 0)) && [[ $counts == *" 0" ]]; then counts="${counts% *} 1"; fi
-  passed=$((passed + ${counts% *}))
-  failed=$((failed + ${counts#* }))
+  add_up "$status" "$counts"
 }
 
 readonly python=.cache/python

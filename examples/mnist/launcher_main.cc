@@ -2,15 +2,10 @@
 // worker that trains alone. Exit codes: 0 done, 1 failed or stopped, 2 bad flags.
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <set>
@@ -36,6 +31,7 @@
 #include "examples/mnist/display.h"
 #include "examples/mnist/idx.h"
 #include "examples/mnist/model_spec.h"
+#include "examples/mnist/paths.h"
 #include "examples/mnist/report.h"
 #include "examples/mnist/shard.h"
 #include "examples/mnist/stop_signal.h"
@@ -80,38 +76,6 @@ constexpr absl::Duration kDaemonGrace = absl::Seconds(15);
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 constexpr int kOutputLines = 8;
 
-// A temporary folder.
-class Folder {
- public:
-  static absl::StatusOr<std::unique_ptr<Folder>> Make() {
-    std::error_code error;
-    std::string name = (std::filesystem::temp_directory_path(error) / "paramd-mnist.XXXXXX").string();
-    if (error || mkdtemp(name.data()) == nullptr) {
-      return absl::UnknownError(absl::StrCat("can't make a temporary folder ", name, ": ",
-                                             error ? error.message() : strerror(errno),
-                                             "; set TMPDIR to a writable folder"));
-    }
-    return std::unique_ptr<Folder>(new Folder(std::move(name)));
-  }
-
-  ~Folder() { Remove(); }
-
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  void Remove() const {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  std::string Path(const std::string& name) const { return absl::StrCat(path_, "/", name); }
-
- private:
-  explicit Folder(std::string path) : path_(std::move(path)) {}
-
-  const std::string path_;
-};
-
 // The flags, checked.
 struct Plan {
   const Algorithm* algorithm = nullptr;
@@ -127,12 +91,6 @@ struct Outcome {
   std::vector<WorkerSummary> summaries;
   double wall_s = 0;  // from the first worker's start to the last one's end
 };
-
-std::string Beside(const std::string& relative) {
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (self.parent_path() / relative).lexically_normal().string();
-}
 
 std::string Or(const std::string& given, const std::string& otherwise) { return given.empty() ? otherwise : given; }
 
@@ -506,7 +464,7 @@ int Main(int argc, char** argv) {
   }
   // Whoever started this may ignore the ends of children; then nobody could wait for them.
   ::signal(SIGCHLD, SIG_DFL);
-  auto folder = Folder::Make();
+  auto folder = Folder::Make("paramd-mnist");
   if (!folder.ok()) {
     std::fprintf(stderr, "mnist: %s\n", folder.status().ToString().c_str());
     return 1;

@@ -1,11 +1,7 @@
 #include "examples/mpi/hosted_daemon.h"
 
 #include <signal.h>
-#include <stdlib.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -24,40 +20,31 @@ constexpr int kOutputLines = 8;
 
 absl::StatusOr<std::unique_ptr<HostedDaemon>> HostedDaemon::Start(const std::string& program, const std::string& host,
                                                                   std::vector<std::string> flags) {
-  std::error_code error;
-  std::string folder = (std::filesystem::temp_directory_path(error) / "paramd-mpi.XXXXXX").string();
-  if (error || mkdtemp(folder.data()) == nullptr) {
-    return absl::UnknownError(absl::StrCat("can't make a temporary folder ", folder, ": ",
-                                           error ? error.message() : strerror(errno),
-                                           "; set TMPDIR to a writable folder"));
-  }
-  std::unique_ptr<HostedDaemon> daemon(new HostedDaemon(std::move(folder)));
+  auto folder = Folder::Make("paramd-mpi");
+  if (!folder.ok()) return folder.status();
+  std::unique_ptr<HostedDaemon> daemon(new HostedDaemon(*std::move(folder)));
   std::vector<std::string> command = {program, absl::StrCat("--listen=", host, ":0"),
-                                      absl::StrCat("--port_file=", daemon->folder_, "/port")};
+                                      absl::StrCat("--port_file=", daemon->folder_->Path("port"))};
   command.insert(command.end(), flags.begin(), flags.end());
-  auto process = ChildProcess::Start(command, daemon->folder_ + "/log");
+  auto process = ChildProcess::Start(command, daemon->folder_->Path("log"));
   if (!process.ok()) return process.status();
   daemon->process_ = *std::move(process);
   if (auto status = daemon->Await(); !status.ok()) return status;
   return daemon;
 }
 
-HostedDaemon::HostedDaemon(std::string folder) : folder_(std::move(folder)) {}
+HostedDaemon::HostedDaemon(std::unique_ptr<Folder> folder) : folder_(std::move(folder)) {}
 
 HostedDaemon::~HostedDaemon() {
-  if (process_ != nullptr) {
-    process_->Signal(SIGTERM);
-    process_->Wait(kGrace);
-    process_ = nullptr;
-  }
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
+  if (process_ == nullptr) return;
+  process_->Signal(SIGTERM);
+  process_->Wait(kGrace);
 }
 
 absl::Status HostedDaemon::Await() {
   const absl::Time deadline = absl::Now() + kStartTimeout;
   while (true) {
-    const auto content = ReadFile(folder_ + "/port");
+    const auto content = ReadFile(folder_->Path("port"));
     if (content.ok() && absl::SimpleAtoi(*content, &port_)) return absl::OkStatus();
     if (process_->ExitCode().has_value()) {
       return absl::UnavailableError(absl::StrCat("the daemon ended:\n", process_->LastOutput(kOutputLines)));

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "examples/mnist/child_process.h"
+#include "examples/mnist/paths.h"
 
 namespace paramd {
 
@@ -27,11 +28,11 @@ class HostedDaemon {
   int port() const { return port_; }
 
  private:
-  explicit HostedDaemon(std::string folder);
+  explicit HostedDaemon(std::unique_ptr<Folder> folder);
 
   absl::Status Await();
 
-  const std::string folder_;  // its port file and its log; goes with it
+  const std::unique_ptr<Folder> folder_;  // its port file and its log: to be removed after the process has ended
   std::unique_ptr<ChildProcess> process_;
   int port_ = 0;
 };

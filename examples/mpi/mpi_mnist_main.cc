@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "client/worker.h"
 #include "examples/mnist/idx.h"
 #include "examples/mnist/model_spec.h"
+#include "examples/mnist/paths.h"
 #include "examples/mnist/shard.h"
 #include "examples/mpi/hosted_daemon.h"
 #include "examples/mpi/ranks.h"
@@ -50,11 +50,6 @@ constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 constexpr uint64_t kSeed = 1;  // of the first center and of the shares: the same for all ranks
 
 std::string WorkerName(int rank) { return absl::StrCat("rank-", rank); }
-
-std::string Beside(const std::string& path) {
-  std::error_code error;
-  return (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / path).lexically_normal().string();
-}
 
 std::string HostName() {
   std::array<char, 256> name{};

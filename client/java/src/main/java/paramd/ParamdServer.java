@@ -116,11 +116,9 @@ public final class ParamdServer implements AutoCloseable {
   }
 
   private static List<String> command(Path program, ServerOptions options) {
-    final String host =
-        options.host.indexOf(':') >= 0 && !options.host.startsWith("[") ? "[" + options.host + "]" : options.host;
     final List<String> command = new ArrayList<>();
     command.add(program.toString());
-    command.add("--listen=" + host + ":" + options.port);
+    command.add("--listen=" + bracketed(options.host) + ":" + options.port);
     command.add("--exit_with_stdin");
     if (options.insecure) {
       command.add("--insecure");
@@ -170,12 +168,17 @@ public final class ParamdServer implements AutoCloseable {
     address.completeExceptionally(new IllegalStateException(String.join("\n", last)));
   }
 
+  /** An IPv6 address as it stands before a port. */
+  private static String bracketed(String host) {
+    return host.indexOf(':') >= 0 && !host.startsWith("[") ? "[" + host + "]" : host;
+  }
+
   private static String advertisedHost(ServerOptions options) {
     if (options.advertisedHost != null) {
       return options.advertisedHost;
     }
     if (!WILDCARDS.contains(options.host)) {
-      return options.host.indexOf(':') >= 0 && !options.host.startsWith("[") ? "[" + options.host + "]" : options.host;
+      return bracketed(options.host);
     }
     try {
       return InetAddress.getLocalHost().getHostAddress();
