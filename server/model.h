@@ -21,10 +21,10 @@
 #include "proto/paramd.pb.h"
 #include "server/apply_pool.h"
 #include "server/center.h"
-#include "server/clock.h"
 #include "server/commit_buffer.h"
 #include "server/history.h"
 #include "server/spec.h"
+#include "sync/clock.h"
 #include "sync/mutex.h"
 
 namespace paramd {

@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/paramd.pb.h"
-#include "server/clock.h"
 #include "shm/segment_server.h"
+#include "sync/clock.h"
 
 namespace paramd {
 

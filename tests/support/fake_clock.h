@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "server/clock.h"
+#include "sync/clock.h"
 
 namespace paramd::testing {
 

@@ -1,4 +1,4 @@
-#include "server/clock.h"
+#include "sync/clock.h"
 
 #include <chrono>
 
