@@ -39,7 +39,10 @@ ABSL_FLAG(int, apply_threads, 0, "threads that apply one commit to a large model
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "how long a worker may be silent before nobody waits for it");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(10), "how long exchanges on the wire may take to end at shutdown");
 ABSL_FLAG(uint64_t, max_in_flight_bytes, 0,
-          "cap on commits being received and centers on the wire; 0: twice the largest model, at least 64 MiB");
+          "cap on commits being received, centers on the wire and answers that may be asked for again; 0: 64 MiB; "
+          "never less than two commits of the largest model");
+ABSL_FLAG(absl::Duration, stall_timeout, absl::Seconds(60),
+          "how long an exchange may hold bytes in flight without going on, before it is ended so that others can");
 ABSL_FLAG(
     uint64_t, max_shared_bytes, paramd::DefaultMaxSharedBytes(),
     "cap on memory shared with workers on this host, of which each takes twice its model; 0: none; the default is a "
@@ -90,6 +93,7 @@ ServerOptions Options() {
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.max_in_flight_bytes = absl::GetFlag(FLAGS_max_in_flight_bytes);
+  options.stall_timeout = absl::GetFlag(FLAGS_stall_timeout);
   options.max_shared_bytes = absl::GetFlag(FLAGS_max_shared_bytes);
   options.max_model_bytes = absl::GetFlag(FLAGS_max_model_bytes);
   options.max_models = absl::GetFlag(FLAGS_max_models);

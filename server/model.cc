@@ -248,11 +248,13 @@ absl::Status Model::Initialize(CommitBuffer* floats) {
   Center center(spec_.floats, state_vectors_, options_.apply_pool);
   center.Set(floats);
   const std::vector<uint32_t> checksums = Checksums(spec_.spec, *center.TakeSnapshot());
+  Reservation room = CountCenter();
   Deferred deferred;
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return closed_;
   if (!center_.has_value()) {
     center_.emplace(std::move(center));
+    center_room_ = std::move(room);
     initial_checksums_ = checksums;
     WakeLocked(&deferred);
     return absl::OkStatus();
@@ -269,11 +271,17 @@ absl::Status Model::Initialize(CommitBuffer* floats) {
                                                "; pull the center to go on from it, or delete the model"));
 }
 
+Reservation Model::CountCenter() const {
+  return options_.budget != nullptr ? options_.budget->Count(BudgetKind::kCenters, bytes()) : Reservation();
+}
+
 void Model::InitializeFrom(const Snapshot& snapshot) {
+  Reservation room = CountCenter();
   Deferred deferred;
   MutexLock lock(&mutex_);
   if (center_.has_value()) return;
   center_.emplace(snapshot, state_vectors_, options_.apply_pool);
+  center_room_ = std::move(room);
   initial_checksums_ = Checksums(spec_.spec, snapshot);
   WakeLocked(&deferred);
 }
@@ -617,10 +625,12 @@ void Model::Tick() {
 }
 
 void Model::Close(absl::Status why) {
+  Reservation room;
   Deferred deferred;
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return;
   closed_ = std::move(why);
+  room = std::move(center_room_);
   WakeLocked(&deferred);
 }
 

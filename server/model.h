@@ -20,6 +20,7 @@
 #include "algorithms/algorithm.h"
 #include "proto/paramd.pb.h"
 #include "server/apply_pool.h"
+#include "server/budget.h"
 #include "server/center.h"
 #include "server/commit_buffer.h"
 #include "server/history.h"
@@ -35,6 +36,7 @@ struct ModelOptions {
   size_t max_history_records = 10'000;    // of each worker
   size_t max_workers = 10'000;            // that are remembered
   std::shared_ptr<ApplyPool> apply_pool;  // null: commits are applied on one thread
+  Budget* budget = nullptr;               // null: nothing is counted
 };
 
 // One exchange as the transport hands it over.
@@ -198,6 +200,9 @@ class Model {
   // Finishes the sync round if every live member has committed.
   void FinishRoundLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Not under the lock: others may have their turn now.
+  Reservation CountCenter() const;
+
   // Whether a waiter need wait no longer; completes its answer then.
   bool ReadyLocked(Waiter* waiter, uint64_t slowest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitLocked(Waiter waiter, Deferred* deferred) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -218,7 +223,8 @@ class Model {
 
   mutable Mutex mutex_;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Center> center_ ABSL_GUARDED_BY(mutex_);             // once initialized
+  std::optional<Center> center_ ABSL_GUARDED_BY(mutex_);  // once initialized
+  Reservation center_room_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> initial_checksums_ ABSL_GUARDED_BY(mutex_);  // of each tensor
   std::map<std::string, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);

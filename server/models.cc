@@ -9,16 +9,11 @@
 namespace paramd {
 namespace {
 
-// Until a model needs more.
-constexpr uint64_t kDefaultInFlightBytes = uint64_t{64} << 20;
-
 absl::Status Draining() { return absl::UnavailableError("the server is shutting down; try again when it is back"); }
 
 }  // namespace
 
-Models::Models(ModelsOptions options)
-    : options_(options),
-      in_flight_(options.max_in_flight_bytes != 0 ? options.max_in_flight_bytes : kDefaultInFlightBytes) {}
+Models::Models(ModelsOptions options) : options_(options), budget_(options.budget) {}
 
 absl::StatusOr<v1::ModelInfo> Models::Create(const v1::ModelSpec& spec) {
   auto checked = CheckSpec(spec, options_.max_model_bytes);
@@ -49,9 +44,9 @@ absl::StatusOr<std::shared_ptr<Model>> Models::InsertLocked(CheckedSpec spec) {
                                                      " models, as many as it allows; delete one or raise "
                                                      "--max_models"));
   }
-  auto model = std::make_shared<Model>(std::move(spec), options_.model);
-  // A configured cap still has to hold two commits of the largest model, or they would wait for ever.
-  in_flight_.RaiseTo(2 * model->bytes());
+  ModelOptions options = options_.model;
+  options.budget = &budget_;
+  auto model = std::make_shared<Model>(std::move(spec), std::move(options));
   models_.emplace(model->name(), model);
   return model;
 }
@@ -176,9 +171,9 @@ absl::StatusOr<std::shared_ptr<Model>> Models::FindOrCreateMember(const Model& e
   return member;
 }
 
-void Models::Tick() {
+void Models::Tick(absl::Duration overslept) {
   for (const auto& model : List()) model->Tick();
-  in_flight_.Expire(options_.model.clock->Now());
+  budget_.Tick(overslept);
 }
 
 void Models::Drain() {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/paramd.pb.h"
-#include "server/in_flight.h"
+#include "server/budget.h"
 #include "server/model.h"
 #include "sync/mutex.h"
 
@@ -22,8 +22,7 @@ struct ModelsOptions {
   ModelOptions model;
   size_t max_models = 1024;
   uint64_t max_model_bytes = uint64_t{64} << 30;
-  // 0: 64 MiB. Never less than two commits of the largest model.
-  uint64_t max_in_flight_bytes = 0;
+  BudgetOptions budget;
 };
 
 // Thread-safe.
@@ -50,13 +49,13 @@ class Models {
   // Joins a model, or a worker's own member of an ensemble, which is created on its first join.
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request);
 
-  // Expires leases and waits. To be called every now and then.
-  void Tick();
+  // Expires leases and waits. To be called every now and then; `overslept`: how much later than due that is.
+  void Tick(absl::Duration overslept = absl::ZeroDuration());
 
   // Refuses everything from now on with UNAVAILABLE, and answers what waits.
   void Drain();
 
-  InFlightLimiter* in_flight() { return &in_flight_; }
+  Budget* budget() { return &budget_; }
 
  private:
   absl::StatusOr<std::shared_ptr<Model>> InsertLocked(CheckedSpec spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -67,7 +66,7 @@ class Models {
                                                             std::shared_ptr<const Snapshot> initial);
 
   const ModelsOptions options_;
-  InFlightLimiter in_flight_;
+  Budget budget_;
 
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -53,7 +53,9 @@ ModelsOptions ToModelsOptions(const ServerOptions& options) {
   models.model.apply_pool = std::make_shared<ApplyPool>(ApplyThreads(options));
   models.max_models = options.max_models;
   models.max_model_bytes = options.max_model_bytes;
-  models.max_in_flight_bytes = options.max_in_flight_bytes;
+  models.budget = {.clock = options.clock,
+                   .max_in_flight_bytes = options.max_in_flight_bytes,
+                   .stall_timeout = options.stall_timeout};
   return models;
 }
 
@@ -101,6 +103,10 @@ absl::Status CheckOptions(const ServerOptions& options) {
   if (options.lease < absl::Milliseconds(10)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the lease is ", absl::FormatDuration(options.lease), "; use at least 10ms"));
+  }
+  if (options.stall_timeout < absl::Milliseconds(10)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the stall timeout is ", absl::FormatDuration(options.stall_timeout), "; use at least 10ms"));
   }
   if (options.max_models == 0 || options.max_workers == 0 || options.max_model_bytes < sizeof(float)) {
     return absl::InvalidArgumentError("max_models, max_workers and max_model_bytes must be positive");
@@ -281,9 +287,9 @@ v1::ServerStatus Server::Impl::GetStatus() {
   status.set_version(kVersion);
   status.set_uptime_s(absl::ToDoubleSeconds(options_.clock->Now() - started_));
   status.set_sessions(sessions_.size());
-  status.set_in_flight_bytes(models_.in_flight()->used_bytes());
-  status.set_max_in_flight_bytes(models_.in_flight()->max_bytes());
-  status.set_queued_exchanges(models_.in_flight()->waiting());
+  status.set_in_flight_bytes(models_.budget()->used_bytes(BudgetKind::kInFlight));
+  status.set_max_in_flight_bytes(models_.budget()->max_in_flight_bytes());
+  status.set_queued_exchanges(models_.budget()->waiting());
   status.set_resident_bytes(ResidentBytes());
   if (segments_ != nullptr) {
     status.set_segments(segments_->segments());

@@ -38,9 +38,12 @@ struct ServerOptions {
   int apply_threads = 0;
   // How long a worker may be silent before the others stop waiting for it. Every RPC and every chunk renews it.
   absl::Duration lease = absl::Seconds(30);
-  // Bytes of commits being received and of centers on the wire, of all models together. 0: twice the largest model.
-  // Never less than that, nor less than 64 MiB. More lets more workers exchange at once, at the price of memory.
+  // Bytes of commits being received, of centers on the wire and of answers that may be asked for again, of all models
+  // together. 0: 64 MiB. Never less than two commits of the largest model that has a center. More lets more workers
+  // exchange at once, at the price of memory.
   uint64_t max_in_flight_bytes = 0;
+  // How long an exchange may hold some of them without going on, before it is ended so that others can.
+  absl::Duration stall_timeout = absl::Seconds(60);
   // Of memory shared with workers on this host, which spares them the socket: each takes twice its model. 0: none.
   uint64_t max_shared_bytes = DefaultMaxSharedBytes();
   // A larger model is refused.

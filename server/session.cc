@@ -80,7 +80,7 @@ void Session::OnDone(bool /*ok*/) {
     model = waiting_in_;
   }
   if (model != nullptr) model->CancelWait(this);
-  if (environment_.models->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
+  if (environment_.models->budget()->Cancel(this)) Finish(absl::CancelledError(""));
   environment_.sessions->Remove(shared_from_this());
 }
 
@@ -238,22 +238,20 @@ void Session::ReserveForCommit(DecodedExchange first) {
     // Kept for the center, which is pinned as float32 whatever it is sent as.
     bytes = model_->bytes();
   }
-  InFlightLimiter* const limiter = environment_.models->in_flight();
-  if (Reservation now = limiter->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
+  Budget* const budget = environment_.models->budget();
+  if (Reservation now = budget->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
   if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
-  limiter->Reserve(
-      this, bytes,
-      [self = shared_from_this(), receive, first = std::move(first)](Reservation reservation) {
-        reservation.empty() ? self->ReplyStatus(self->NoRoom()) : receive(std::move(reservation), first);
-      },
-      call_.deadline);
-  if (done_ && limiter->Cancel(this)) Finish(absl::CancelledError(""));
+  budget->Reserve({.tag = this, .bytes = bytes, .deadline = call_.deadline},
+                  [self = shared_from_this(), receive, first = std::move(first)](Reservation reservation) {
+                    reservation.empty() ? self->ReplyStatus(self->NoRoom()) : receive(std::move(reservation), first);
+                  });
+  if (done_ && budget->Cancel(this)) Finish(absl::CancelledError(""));
 }
 
 absl::Status Session::NoRoom() const {
   return absl::ResourceExhaustedError(absl::StrCat(
-      environment_.models->in_flight()->used_bytes(), " bytes are in flight, and the cap is ",
-      environment_.models->in_flight()->max_bytes(),
+      environment_.models->budget()->used_bytes(BudgetKind::kInFlight), " bytes are in flight, and the cap is ",
+      environment_.models->budget()->max_in_flight_bytes(),
       "; back off and try again, the header of a commit before its bytes (or raise --max_in_flight_bytes)"));
 }
 
@@ -324,18 +322,16 @@ void Session::Exchanged(ExchangeAnswer answer) {
   WaitingIn(nullptr);
   if (!answer.status.ok() || !call_.pull) return Reply(answer);
   if (!reservation_.empty()) return SendCenter(std::move(answer));
-  environment_.models->in_flight()->Reserve(
-      this, model_->bytes(),
-      [self = shared_from_this(), answer](Reservation reservation) mutable {
-        if (reservation.empty()) {
-          answer.status = self->NoRoom();
-          return self->Reply(answer);
-        }
-        self->reservation_ = std::move(reservation);
-        self->SendCenter(std::move(answer));
-      },
-      call_.deadline);
-  if (done_ && environment_.models->in_flight()->Cancel(this)) Finish(absl::CancelledError(""));
+  environment_.models->budget()->Reserve({.tag = this, .bytes = model_->bytes(), .deadline = call_.deadline},
+                                         [self = shared_from_this(), answer](Reservation reservation) mutable {
+                                           if (reservation.empty()) {
+                                             answer.status = self->NoRoom();
+                                             return self->Reply(answer);
+                                           }
+                                           self->reservation_ = std::move(reservation);
+                                           self->SendCenter(std::move(answer));
+                                         });
+  if (done_ && environment_.models->budget()->Cancel(this)) Finish(absl::CancelledError(""));
 }
 
 void Session::SendCenter(ExchangeAnswer answer) {

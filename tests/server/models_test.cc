@@ -136,15 +136,28 @@ TEST_CASE("A model larger than allowed is refused") {
   CHECK_THAT(Text(models.Create(Named("b", MakeSpec("downpour", 26))).status()), Contains("the 100 bytes"));
 }
 
-TEST_CASE("The cap on bytes in flight holds two commits of the largest model, and is at least what was asked for") {
-  Models by_default({});
-  CHECK(by_default.in_flight()->max_bytes() == uint64_t{64} << 20);
-  REQUIRE(by_default.Create(Named("large", MakeSpec("downpour", size_t{16} << 20))).ok());
-  CHECK(by_default.in_flight()->max_bytes() == uint64_t{128} << 20);
-  Models small({.max_in_flight_bytes = 1000});
-  CHECK(small.in_flight()->max_bytes() == 1000);
-  REQUIRE(small.Create(Named("m", MakeSpec("downpour", 500))).ok());
-  CHECK(small.in_flight()->max_bytes() == 4000);
+TEST_CASE("The cap on bytes in flight holds two commits of the largest model that has a center") {
+  Models models({.budget = {.max_in_flight_bytes = 1000}});
+  REQUIRE(models.Create(Named("large", MakeSpec("downpour", 5000))).ok());
+  // It may never get one.
+  CHECK(models.budget()->max_in_flight_bytes() == 1000);
+  testing::Initialize(models.Find("large")->get(), std::vector<float>(5000));
+  CHECK(models.budget()->max_in_flight_bytes() == 40'000);
+  REQUIRE(models.Create(Named("small", MakeSpec("downpour", 500))).ok());
+  testing::Initialize(models.Find("small")->get(), std::vector<float>(500));
+  CHECK(models.budget()->max_in_flight_bytes() == 40'000);
+  REQUIRE(models.Delete("large").ok());
+  CHECK(models.budget()->max_in_flight_bytes() == 4000);
+}
+
+TEST_CASE("Whoever has its turn because a model raised the cap may ask for models") {
+  Models models({.budget = {.max_in_flight_bytes = 1000}});
+  REQUIRE(models.Create(Named("m", MakeSpec("downpour", 5000))).ok());
+  const Reservation all = models.budget()->TryReserve(1000);
+  bool found = false;
+  models.budget()->Reserve({.bytes = 10}, [&](Reservation) { found = models.Find("m").ok(); });
+  testing::Initialize(models.Find("m")->get(), std::vector<float>(5000));
+  CHECK(found);
 }
 
 TEST_CASE("Deleting a model answers whoever waits in it with NOT_FOUND, and frees its name") {
