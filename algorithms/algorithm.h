@@ -20,7 +20,7 @@
 namespace paramd {
 
 // Changes whenever a plugin built against the old headers would misbehave with the new ones.
-inline constexpr int kAlgorithmInterfaceVersion = 2;
+inline constexpr int kAlgorithmInterfaceVersion = 3;
 
 // One hyperparameter that an algorithm takes, with its inclusive range.
 struct HyperparameterSpec {
@@ -124,9 +124,10 @@ class WorkerHalf {
   // The answer has arrived: makes W from θ. By default W ← θ.
   virtual void Absorb(absl::Span<const float> center, absl::Span<float> parameters);
 
-  // Around every local step of the model's own optimizer.
-  virtual void BeforeStep(absl::Span<float> /*parameters*/) {}
-  virtual void AfterStep(absl::Span<float> /*parameters*/) {}
+  // Around every local step of the model's own optimizer, with all parameters: in one span or several, from first to
+  // last, the same ones each time.
+  virtual void BeforeStep(absl::Span<const absl::Span<float>> /*parameters*/) {}
+  virtual void AfterStep(absl::Span<const absl::Span<float>> /*parameters*/) {}
 };
 
 // An algorithm as the registry holds it.

@@ -36,21 +36,35 @@ class Worker : public WorkerHalf {
     elastic_->Absorb(center, parameters);
   }
 
-  void BeforeStep(absl::Span<float> parameters) override {
-    const auto n = static_cast<Eigen::Index>(parameters.size());
-    before_.resize(parameters.size());
-    velocity_.resize(parameters.size());
-    Array w(parameters.data(), n);
-    Array(before_.data(), n) = w;
-    w += momentum_ * Array(velocity_.data(), n);
+  void BeforeStep(absl::Span<const absl::Span<float>> parameters) override {
+    if (before_.empty()) {
+      size_t floats = 0;
+      for (const absl::Span<float> span : parameters) floats += span.size();
+      before_.resize(floats);
+      velocity_.resize(floats);
+    }
+    ForEachSpan(parameters, [this](Array w, Array before, Array velocity) {
+      before = w;
+      w += momentum_ * velocity;
+    });
   }
 
-  void AfterStep(absl::Span<float> parameters) override {
-    const auto n = static_cast<Eigen::Index>(parameters.size());
-    Array(velocity_.data(), n) = Array(parameters.data(), n) - Array(before_.data(), n);
+  void AfterStep(absl::Span<const absl::Span<float>> parameters) override {
+    ForEachSpan(parameters, [](Array w, Array before, Array velocity) { velocity = w - before; });
   }
 
  private:
+  // Calls work with each span of the parameters, and what of both vectors belongs to it.
+  template <typename Work>
+  void ForEachSpan(absl::Span<const absl::Span<float>> parameters, const Work& work) {
+    size_t begin = 0;
+    for (const absl::Span<float> span : parameters) {
+      const auto n = static_cast<Eigen::Index>(span.size());
+      work(Array(span.data(), n), Array(before_.data() + begin, n), Array(velocity_.data() + begin, n));
+      begin += span.size();
+    }
+  }
+
   const float momentum_;
   const std::unique_ptr<WorkerHalf> elastic_;
   std::vector<float> before_;    // W before the step that is under way

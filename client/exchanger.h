@@ -45,8 +45,9 @@ class Exchanger {
 
   // Two vectors of the center's length that belong to the exchanger, for its whole life, at addresses that stay; empty
   // if it has none. Given as `update` and as `center`, exactly these may spare a copy each. Between calls they are the
-  // caller's to use, but a call that is given others may overwrite them; and after a call that failed, the center
-  // buffer may change until the next one.
+  // caller's to use, whatever the exchanges go over: a call that is given both leaves the commit buffer as it was, and
+  // one that is given other memory in place of one leaves that buffer with any content. After a call that failed, the
+  // center buffer may change until the next one. A Window takes both for its life.
   virtual absl::Span<float> commit_buffer() { return {}; }
   virtual absl::Span<float> center_buffer() { return {}; }
 

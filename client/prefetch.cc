@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/time.h"
+#include "absl/strings/str_cat.h"
 
 namespace paramd {
 
@@ -41,6 +41,15 @@ absl::StatusOr<const Batch*> Prefetcher::Next() {
   return in_hand_.get();
 }
 
+bool Prefetcher::AtEpochEnd(absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  MutexLock lock(&mutex_);
+  while (queue_.empty() && reading_ && !cancelled_) {
+    if (filled_.WaitWithTimeout(&mutex_, deadline - absl::Now())) break;
+  }
+  return !queue_.empty() && queue_.front() == nullptr;
+}
+
 void Prefetcher::Cancel() {
   {
     MutexLock lock(&mutex_);
@@ -49,7 +58,7 @@ void Prefetcher::Cancel() {
     room_.SignalAll();
     if (!reading_) return;
   }
-  CancelSource();
+  source_.Cancel();
 }
 
 void Prefetcher::Stop() {
@@ -62,19 +71,9 @@ void Prefetcher::Stop() {
       if (!reading_) break;
     }
     // Again: a cancellation that came just before the source began to wait may have been lost on it.
-    CancelSource();
+    source_.Cancel();
   }
   thread_.join();
-}
-
-void Prefetcher::CancelSource() {
-  CallUserCode(
-      [this] {
-        source_->Cancel();
-        return absl::OkStatus();
-      },
-      "BatchSource::Cancel")
-      .IgnoreError();
 }
 
 void Prefetcher::Read() {
@@ -94,14 +93,11 @@ void Prefetcher::Read() {
 }
 
 absl::Status Prefetcher::ReadEpoch(int64_t epoch) {
-  absl::Status rewound =
-      CallUserCode([&] { return source_->Rewind(epoch); }, "BatchSource::Rewind before epoch ", epoch);
-  if (!rewound.ok()) return rewound;
+  if (absl::Status rewound = source_.Rewind(epoch); !rewound.ok()) return rewound;
   for (int64_t read = 0;; ++read) {
     std::unique_ptr<Batch> batch = TakeFree();
     if (batch == nullptr) return absl::CancelledError("reading minibatches was cancelled");
-    absl::StatusOr<bool> more = CallUserCode([&] { return source_->Next(batch.get()); },
-                                             "BatchSource::Next for minibatch ", read, " of epoch ", epoch);
+    absl::StatusOr<bool> more = source_.Next(batch.get(), epoch, read);
     if (!more.ok()) return more.status();
     if (*more) {
       Push(std::move(batch));

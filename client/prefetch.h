@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -12,23 +11,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/guarded.h"
 #include "client/trainable.h"
 #include "sync/mutex.h"
 
 namespace paramd {
-
-// What `call` returns, a Status or StatusOr; INTERNAL with the exception's text if it throws. `where` names the call.
-template <typename Call, typename... Where>
-auto CallUserCode(const Call& call, const Where&... where) -> decltype(call()) {
-  try {
-    return call();
-  } catch (const std::exception& exception) {
-    return absl::InternalError(absl::StrCat("exception in ", where..., ": ", exception.what()));
-  } catch (...) {
-    return absl::InternalError(absl::StrCat("exception in ", where..., ", which is no std::exception"));
-  }
-}
 
 // A bounded queue of minibatches that a thread fills from a BatchSource, epoch after epoch. It holds at most
 // `max_prefetch` minibatches, the one being read included, beside the one that Next handed out; their memory is used
@@ -50,6 +38,9 @@ class Prefetcher {
   // INVALID_ARGUMENT for an epoch without minibatches, OUT_OF_RANGE after the last epoch; CANCELLED comes at once.
   absl::StatusOr<const Batch*> Next();
 
+  // Whether the epoch ends here. Waits at most `patience` for the source to say so.
+  bool AtEpochEnd(absl::Duration patience);
+
   // Ends a Next that waits and makes later ones return CANCELLED. Thread-safe.
   void Cancel();
 
@@ -61,9 +52,8 @@ class Prefetcher {
   absl::Status ReadEpoch(int64_t epoch);
   std::unique_ptr<Batch> TakeFree();  // Null if cancelled.
   void Push(std::unique_ptr<Batch> batch);
-  void CancelSource();
 
-  BatchSource* const source_;
+  const GuardedSource source_;
   const int64_t epochs_;
   const int64_t max_prefetch_;
 

@@ -1,62 +1,123 @@
+#include <algorithm>
 #include <functional>
 #include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "algorithms/registry.h"
+#include "client/guarded.h"
 #include "client/worker.h"
 
 namespace paramd {
 namespace {
 
-absl::StatusOr<TrainSummary> Train(Worker* worker, const std::stop_token& stop, TrainOptions options, Trainable* model,
-                                   BatchSource* source, const std::function<void(Worker*, TrainLoop*)>& on_joined) {
-  const v1::ModelSpec& spec = worker->model().spec();
+struct Half {
+  Hyperparameters hyperparameters;
+  std::unique_ptr<WorkerHalf> half;
+};
+
+// That of the model's algorithm.
+absl::StatusOr<Half> MakeHalf(const Worker& worker) {
+  const v1::ModelSpec& spec = worker.model().spec();
   auto algorithm = FindAlgorithm(spec.algorithm());
   if (!algorithm.ok()) return algorithm.status();
-  Hyperparameters hyperparameters;
-  for (const v1::Hyperparameter& h : spec.hyperparameters()) hyperparameters[h.name()] = h.value();
-  if (model->parameters().size() != worker->model().parameters()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "this worker's network has ", model->parameters().size(), " parameters, but model '", spec.name(), "' has ",
-        worker->model().parameters(), "; compare its layers with `paramctl show ", spec.name(), "`"));
+  Half made;
+  for (const v1::Hyperparameter& h : spec.hyperparameters()) made.hyperparameters[h.name()] = h.value();
+  auto half = MakeWorkerHalf(**algorithm, made.hyperparameters);
+  if (!half.ok()) return half.status();
+  made.half = *std::move(half);
+  return made;
+}
+
+// Makes the parameters the model's center if it has none.
+absl::Status InitializeIfFirst(Worker* worker, const std::vector<absl::Span<float>>& parameters,
+                               absl::Duration timeout) {
+  size_t floats = 0;
+  for (const absl::Span<float> span : parameters) floats += span.size();
+  const v1::ModelInfo& model = worker->model();
+  if (floats != model.parameters()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this worker's network has ", floats, " parameters, but model '", model.spec().name(), "' has ",
+                     model.parameters(), "; compare its layers with `paramctl show ", model.spec().name(), "`"));
   }
-  if (!worker->model().initialized()) {
-    const absl::Status status = worker->Initialize(model->parameters(), options.exchange_timeout);
-    // Another worker was first: its center is as good.
-    if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
+  if (model.initialized()) return absl::OkStatus();
+  absl::Span<const float> center = parameters[0];
+  std::vector<float> gathered;
+  if (parameters.size() > 1) {
+    gathered.reserve(floats);
+    for (const absl::Span<float> span : parameters) gathered.insert(gathered.end(), span.begin(), span.end());
+    center = gathered;
   }
-  const auto report = [worker, names = model->metric_names(),
-                       next = options.on_window](const std::vector<StepResult>& steps) {
-    worker->Report(names, steps);
-    return next != nullptr ? next(steps) : absl::OkStatus();
+  const absl::Status status = worker->Initialize(center, timeout);
+  // Another worker was first: its center is as good.
+  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
+}
+
+// `next`, after the steps went to the worker's history.
+std::function<absl::Status(const std::vector<StepResult>&)> Reporting(
+    Worker* worker, std::vector<std::string> metric_names,
+    std::function<absl::Status(const std::vector<StepResult>&)> next) {
+  return
+      [worker, metric_names = std::move(metric_names), next = std::move(next)](const std::vector<StepResult>& steps) {
+        worker->Report(metric_names, steps);
+        return next != nullptr ? next(steps) : absl::OkStatus();
+      };
+}
+
+absl::StatusOr<TrainSummary> Train(Worker* worker, const std::stop_token& stop, TrainOptions options, Trainable* model,
+                                   BatchSource* source, const std::function<void(Worker*, TrainLoop*)>& on_joined,
+                                   TrainSummary* summary) {
+  auto half = MakeHalf(*worker);
+  if (!half.ok()) return half.status();
+  const GuardedTrainable guarded(model);
+  auto parameters = guarded.parameters();
+  if (!parameters.ok()) return parameters.status();
+  auto names = guarded.metric_names();
+  if (!names.ok()) return names.status();
+  auto initialized = InitializeIfFirst(worker, {*parameters}, options.exchange_timeout);
+  if (!initialized.ok()) return initialized;
+  options.on_window = Reporting(worker, *std::move(names), std::move(options.on_window));
+  TrainLoop loop(model, source, worker, std::move(half->half), half->hyperparameters, std::move(options));
+  const auto tell = [&](Worker* of, TrainLoop* its) {
+    return on_joined == nullptr ? absl::OkStatus() : RunUserCode([&] { on_joined(of, its); }, "on_joined");
   };
-  options.on_window = report;
-  TrainLoop loop(model, source, worker, (*algorithm)->make_worker(hyperparameters), hyperparameters,
-                 std::move(options));
-  if (on_joined != nullptr) on_joined(worker, &loop);
+  if (auto told = tell(worker, &loop); !told.ok()) return told;
   const std::stop_callback<std::function<void()>> on_stop(stop, [&loop] { loop.Cancel(); });
-  auto summary = loop.Run();
-  if (on_joined != nullptr) on_joined(nullptr, nullptr);
-  return summary;
+  auto trained = loop.Run();
+  if (summary != nullptr) *summary = loop.summary();
+  if (auto told = tell(nullptr, nullptr); trained.ok() && !told.ok()) return told;
+  return trained;
 }
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<Window>> MakeWindow(Worker* worker, const std::vector<absl::Span<float>>& parameters,
+                                                   WindowOptions options, std::vector<std::string> metric_names) {
+  auto half = MakeHalf(*worker);
+  if (!half.ok()) return half.status();
+  if (auto status = InitializeIfFirst(worker, parameters, options.exchange_timeout); !status.ok()) return status;
+  options.on_window = Reporting(worker, std::move(metric_names), std::move(options.on_window));
+  return Window::Create(parameters, worker, std::move(half->half), half->hyperparameters, std::move(options));
+}
+
 absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, const TrainOptions& train_options,
                                        Trainable* model, BatchSource* source,
-                                       const std::function<void(Worker*, TrainLoop*)>& on_joined) {
+                                       const std::function<void(Worker*, TrainLoop*)>& on_joined,
+                                       TrainSummary* summary) {
+  if (model == nullptr || source == nullptr) {
+    return absl::InvalidArgumentError("there is no model or no batch source to train with: both must be given");
+  }
   auto worker = Worker::Join(worker_options);
   if (!worker.ok()) return worker.status();
-  auto summary = Train(worker->get(), worker_options.stop, train_options, model, source, on_joined);
+  auto trained = Train(worker->get(), worker_options.stop, train_options, model, source, on_joined, summary);
   // Whoever cancelled does not want to wait for a server that may be away.
-  const absl::Duration timeout = absl::IsCancelled(summary.status()) ? absl::Seconds(1) : absl::Seconds(10);
-  const absl::Status left = (*worker)->Leave(summary.ok() ? "" : summary.status().message(), timeout);
+  const absl::Duration timeout = absl::IsCancelled(trained.status()) ? absl::Seconds(1) : absl::Seconds(10);
+  const absl::Status left = (*worker)->Leave(trained.ok() ? "" : trained.status().message(), timeout);
   // Everything it learned is committed: a server that went away meanwhile takes nothing from that.
-  if (!left.ok() && worker_options.on_event != nullptr) {
-    worker_options.on_event(absl::StrCat("leave: ", left.message()));
+  if (const auto tell = GuardedEvents(worker_options.on_event); !left.ok() && tell != nullptr) {
+    tell(absl::StrCat("leave: ", left.message()));
   }
-  return summary;
+  return trained;
 }
 
 }  // namespace paramd

@@ -14,17 +14,9 @@
 #include "algorithms/algorithm.h"
 #include "client/exchanger.h"
 #include "client/trainable.h"
+#include "client/window.h"
 
 namespace paramd {
-
-// One trained minibatch.
-struct StepResult {
-  int64_t step = 0;   // counted from 1
-  double epoch = 0;   // position in the data; whole epochs while it is unknown how long one is
-  double time_s = 0;  // since Run began
-  double loss = 0;
-  std::vector<double> metrics;
-};
 
 struct TrainOptions {
   int64_t epochs = 1;
@@ -34,16 +26,9 @@ struct TrainOptions {
   // Stop when the mean loss of a window (of an epoch, where exchanges are by the epoch) is at or below this, once it is
   // exchanged. Negative: never.
   double target_loss = -1;
-  // Exchange on a second thread while the next window trains; what θ brought is added to W at the first step after it
-  // arrived, at the latest at that window's end. Steps until then are taken at parameters one exchange older, so they
-  // miss up to one commit of every other worker. The staleness the server counts (and dynsgd divides by) does not show
-  // that: a commit's base version is still that of the exchange before it. See docs/tuning.md.
+  // As WindowOptions' of the same names.
   bool overlap = false;
-  // Longest that one exchange may take, waiting for slower workers included.
   absl::Duration exchange_timeout = absl::InfiniteDuration();
-  // Called on the training thread after each exchange (for `single`: each window), with the results of the steps that
-  // were exchanged, so each step comes once and in order. For history and progress; must be quick. An error fails the
-  // worker.
   std::function<absl::Status(const std::vector<StepResult>&)> on_window;
 };
 
@@ -59,9 +44,9 @@ struct TrainSummary {
   bool reached_target_loss = false;
 };
 
-// Trains `model` on `source`: pulls the center into the model's parameters, then trains window after window and
-// exchanges at the end of each, or where the algorithm's half says. Every minibatch is trained exactly once an epoch;
-// the last partial window is committed too. An object trains once. Thread-compatible, but for Cancel.
+// Trains `model` on `source`, through a Window: pulls the center into the model's parameters, then trains window after
+// window and exchanges at the end of each, or where the algorithm's half says. Every minibatch is trained exactly once
+// an epoch; the last partial window is committed too. An object trains once. Thread-compatible, but for Cancel.
 class TrainLoop {
  public:
   // All must outlive the loop. `exchanger` is null for an algorithm that never exchanges. `hyperparameters` are the
@@ -79,6 +64,9 @@ class TrainLoop {
   // committed and the parameters are those of the moment. Returns when no thread of the loop is left: not before an
   // overlapped exchange has ended, nor a Next of the source that ignores Cancel.
   absl::StatusOr<TrainSummary> Run();
+
+  // How far Run came, also if it failed or was cancelled. To be called after it, or before.
+  const TrainSummary& summary() const;
 
   // Ends Run soon with CANCELLED, wherever it is. Thread-safe.
   void Cancel();

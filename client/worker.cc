@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/guarded.h"
 #include "client/shared_memory.h"
 #include "client/transport.h"
 #include "proto/encoding.h"
@@ -336,6 +337,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
   if (options.rpc_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("WorkerOptions::rpc_timeout must be positive");
   }
+  options.on_event = GuardedEvents(std::move(options.on_event));
   auto connection = Connection::Open(options.server);
   if (!connection.ok()) return connection.status();
   auto impl = std::make_unique<Impl>(std::move(options), *std::move(connection));

@@ -28,6 +28,7 @@
 #include "absl/types/span.h"
 #include "client/exchanger.h"
 #include "client/train.h"
+#include "client/window.h"
 #include "proto/paramd.pb.h"
 
 namespace paramd {
@@ -124,14 +125,24 @@ class Worker : public Exchanger {
   std::unique_ptr<Impl> impl_;
 };
 
+// The windows of a training loop of one's own, with the model's algorithm, which must be linked in or loaded as a
+// plugin. `parameters`: spans over the model's parameters, in its tensor order; if the model has no center they are
+// made that. Steps go to the worker's history, with the metrics of these names. The worker must outlive it, and
+// exchange nothing else meanwhile. Errors: those of Initialize and Window::Create; NOT_FOUND for the algorithm;
+// INVALID_ARGUMENT if the parameters are not as many as the model's.
+absl::StatusOr<std::unique_ptr<Window>> MakeWindow(Worker* worker, const std::vector<absl::Span<float>>& parameters,
+                                                   WindowOptions options, std::vector<std::string> metric_names = {});
+
 // Everything a worker process does: joins, initializes the center with the model's own parameters if it is the first,
 // trains with the model's algorithm, reports history, and leaves, with the error if there was one. The algorithm named
-// by the server must be linked in or loaded as a plugin. Errors: those of Join and TrainLoop::Run.
+// by the server must be linked in or loaded as a plugin. Errors: those of Join and TrainLoop::Run. `summary`, if given,
+// tells how far it came also if it failed.
 // `on_joined`, if given, receives the worker and its loop before training starts, for Cancel, and two null pointers
 // when they are about to go.
 absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, const TrainOptions& train_options,
                                        Trainable* model, BatchSource* source,
-                                       const std::function<void(Worker*, TrainLoop*)>& on_joined = nullptr);
+                                       const std::function<void(Worker*, TrainLoop*)>& on_joined = nullptr,
+                                       TrainSummary* summary = nullptr);
 
 }  // namespace paramd
 

@@ -187,8 +187,8 @@ TEST_CASE("Around a step that changes nothing, the first one, the parameters sta
     INFO(algorithm->name);
     const Halves halves = MakeHalves(algorithm->name);
     Vector w = parameters;
-    halves.worker->BeforeStep(absl::MakeSpan(w));
-    halves.worker->AfterStep(absl::MakeSpan(w));
+    halves.worker->BeforeStep({absl::MakeSpan(w)});
+    halves.worker->AfterStep({absl::MakeSpan(w)});
     CHECK(SameBits(w, parameters));
   }
 }

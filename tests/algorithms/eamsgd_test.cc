@@ -7,9 +7,9 @@ namespace {
 
 // Takes `worker` through one local step of an optimizer that adds `step`.
 Vector Step(WorkerHalf* worker, Vector parameters, const Vector& step) {
-  worker->BeforeStep(absl::MakeSpan(parameters));
+  worker->BeforeStep({absl::MakeSpan(parameters)});
   for (size_t i = 0; i < step.size(); ++i) parameters[i] += step[i];
-  worker->AfterStep(absl::MakeSpan(parameters));
+  worker->AfterStep({absl::MakeSpan(parameters)});
   return parameters;
 }
 
@@ -23,10 +23,10 @@ TEST_CASE("An eamsgd worker steps from where its momentum takes it, also after a
   CHECK(w == Vector{0.5, 1});
 
   // Steps from W + μv = [0.5, 1] + 0.5·[−0.5, −1]
-  worker->BeforeStep(absl::MakeSpan(w));
+  worker->BeforeStep({absl::MakeSpan(w)});
   CHECK(w == Vector{0.25, 0.5});
   w = {0.125, 0.5};  // a step of [−0.125, 0]
-  worker->AfterStep(absl::MakeSpan(w));
+  worker->AfterStep({absl::MakeSpan(w)});
   // v = 0.5·[−0.5, −1] + [−0.125, 0] = [−0.375, −0.5]; W = [0.5, 1] + v
   CHECK(w == Vector{0.125, 0.5});
 
@@ -35,7 +35,7 @@ TEST_CASE("An eamsgd worker steps from where its momentum takes it, also after a
   CHECK(w == Vector{0.625, 0});
 
   // v is still [−0.375, −0.5]: steps from [0.625, 0] + 0.5·v
-  worker->BeforeStep(absl::MakeSpan(w));
+  worker->BeforeStep({absl::MakeSpan(w)});
   CHECK(w == Vector{0.4375, -0.25});
 }
 

@@ -15,10 +15,10 @@ TEST_CASE("Single leaves the optimizer's steps as they are") {
   const Halves halves = MakeHalves("single");
   Vector w = {1, 2};
   for (int i = 0; i < 3; ++i) {
-    halves.worker->BeforeStep(absl::MakeSpan(w));
+    halves.worker->BeforeStep({absl::MakeSpan(w)});
     w[0] -= 0.25F;
     w[1] += 0.5F;
-    halves.worker->AfterStep(absl::MakeSpan(w));
+    halves.worker->AfterStep({absl::MakeSpan(w)});
   }
   CHECK(w == Vector{0.25, 3.5});  // [1, 2] + 3·[−0.25, 0.5]
 }

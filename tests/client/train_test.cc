@@ -73,7 +73,10 @@ class CountingSource : public BatchSource {
     return absl::OkStatus();
   }
 
-  int64_t batches_per_epoch() const override { return hint; }
+  int64_t batches_per_epoch() const override {
+    if (on_hint) on_hint();
+    return hint;
+  }
 
   void Cancel() override {
     ++cancels;
@@ -81,6 +84,7 @@ class CountingSource : public BatchSource {
   }
 
   int64_t hint = 0;
+  std::function<void()> on_hint;
   std::function<absl::Status(int64_t epoch, int64_t next)> before_next;
   std::function<void(int64_t epoch)> on_rewind;
   std::function<void()> on_cancel;
@@ -100,7 +104,10 @@ class TestModel : public Trainable {
  public:
   explicit TestModel(size_t size) : values(size, -1) {}
 
-  absl::Span<float> parameters() override { return placed.empty() ? absl::MakeSpan(values) : placed; }
+  absl::Span<float> parameters() override {
+    if (on_parameters) on_parameters();
+    return placed.empty() ? absl::MakeSpan(values) : placed;
+  }
 
   Losses TrainOnBatch(const Batch& batch) override {
     seen.emplace_back(static_cast<int64_t>(batch.features[0]), static_cast<int64_t>(batch.features[1]));
@@ -112,6 +119,7 @@ class TestModel : public Trainable {
 
   double learning_rate() const override { return rate; }
   void set_learning_rate(double learning_rate) override {
+    if (on_rate) on_rate();
     rate = learning_rate;
     steps_at_rate = steps;
   }
@@ -120,6 +128,8 @@ class TestModel : public Trainable {
   absl::Span<float> placed;  // the parameters in memory of another's, if not empty
   std::function<float(float)> step;
   std::function<Losses(int64_t step)> on_step;  // on the training thread, after the parameters have moved
+  std::function<void()> on_parameters;
+  std::function<void()> on_rate;
   std::vector<std::pair<int64_t, int64_t>> seen;
   std::atomic<int64_t> steps = 0;
   double rate = 7;
@@ -268,8 +278,12 @@ class ThrowingHalf : public DeltaHalf {
     Throw("Absorb");
     DeltaHalf::Absorb(center, parameters);
   }
-  void BeforeStep(absl::Span<float>) override { Throw("BeforeStep"); }
-  void AfterStep(absl::Span<float>) override { Throw("AfterStep"); }
+  void BeforeStep(absl::Span<const absl::Span<float>>) override { Throw("BeforeStep"); }
+  void AfterStep(absl::Span<const absl::Span<float>>) override { Throw("AfterStep"); }
+  ExchangePoint exchange_point() const override {
+    Throw("exchange_point");
+    return ExchangePoint::kWindow;
+  }
 
  private:
   void Throw(const std::string& method) const {
@@ -489,8 +503,8 @@ TEST_CASE("without exchanges the model trains where it stands and reports each w
 TEST_CASE("the algorithm's hooks surround every step") {
   class HookHalf : public DeltaHalf {
    public:
-    void BeforeStep(absl::Span<float> parameters) override { parameters[0] += 10; }
-    void AfterStep(absl::Span<float> parameters) override { parameters[0] *= 2; }
+    void BeforeStep(absl::Span<const absl::Span<float>> parameters) override { parameters[0][0] += 10; }
+    void AfterStep(absl::Span<const absl::Span<float>> parameters) override { parameters[0][0] *= 2; }
   };
   TestModel model(1);
   CountingSource source(2);
@@ -730,6 +744,72 @@ TEST_CASE("an overlapped exchange that fails ends training with its status") {
   }
 }
 
+TEST_CASE("a step that fails while an exchange is out does not lose that exchange's steps") {
+  TestModel model(1);
+  CountingSource source(100);
+  TestServer server({0});
+  Gate failed;
+  server.on_exchange = [&](int64_t) {
+    failed.Wait();
+    return absl::OkStatus();
+  };
+  model.on_step = [&](int64_t step) -> Losses {
+    if (step < 5) return std::vector<double>{static_cast<double>(step)};
+    failed.Open();
+    return absl::DataLossError("bad label");
+  };
+  std::vector<int64_t> reported;
+  TrainOptions options{.communication_window = 4, .overlap = true};
+  options.on_window = [&](const std::vector<StepResult>& results) {
+    for (const StepResult& result : results) reported.push_back(result.step);
+    return absl::OkStatus();
+  };
+  TrainLoop loop(&model, &source, &server, std::make_unique<DeltaHalf>(), Model(2), options);
+  CheckError(loop.Run().status(), absl::StatusCode::kDataLoss, {"bad label"});
+  CHECK(reported == std::vector<int64_t>{1, 2, 3, 4});
+  CHECK(server.commits.size() == 1);
+  CHECK(loop.summary().exchanges == 1);
+  CHECK(loop.summary().steps == 4);
+  CHECK(loop.summary().last_loss == 2.5);
+}
+
+TEST_CASE("the summary tells how far a training came that failed or was cancelled") {
+  const bool cancel = GENERATE(false, true);
+  TestModel model(1);
+  CountingSource source(4);
+  TestServer server({0});
+  TrainLoop* running = nullptr;
+  model.on_step = [&](int64_t step) -> Losses {
+    if (step == 7 && cancel) running->Cancel();
+    if (step == 7 && !cancel) return absl::DataLossError("bad label");
+    return std::vector<double>{1};
+  };
+  TrainLoop loop(&model, &source, &server, std::make_unique<DeltaHalf>(), Model(3), {.epochs = 5});
+  running = &loop;
+  CHECK(loop.Run().status().code() == (cancel ? absl::StatusCode::kCancelled : absl::StatusCode::kDataLoss));
+  const TrainSummary& summary = loop.summary();
+  CHECK(summary.steps == (cancel ? 7 : 6));
+  CHECK(summary.epochs == 1);
+  CHECK(summary.exchanges == 2);
+  CHECK(summary.mean_staleness == 2);
+  CHECK(summary.wall > absl::ZeroDuration());
+}
+
+TEST_CASE("an epoch whose last minibatch brings the target loss is complete") {
+  const bool overlap = GENERATE(false, true);
+  const int64_t epochs = GENERATE(1, 2);
+  TestModel model(1);
+  model.on_step = [&](int64_t step) -> Losses { return std::vector<double>{step == epochs * 4 ? 0.0 : 1.0}; };
+  CountingSource source(4);
+  TestServer server({0});
+  const auto summary = Train(&model, &source, &server, std::make_unique<DeltaHalf>(), Model(1),
+                             {.epochs = 3, .target_loss = 0, .overlap = overlap});
+  REQUIRE(summary.ok());
+  CHECK(summary->reached_target_loss);
+  CHECK(summary->steps == epochs * 4);
+  CHECK(summary->epochs == epochs);
+}
+
 TEST_CASE("an exchange or first pull that fails ends training with its status") {
   TestModel model(1);
   CountingSource source(100);
@@ -851,13 +931,25 @@ TEST_CASE("an exception in user code becomes a status that says where") {
     source.on_rewind = [](int64_t) { throw std::runtime_error("out of magic"); };
     where = "Rewind before epoch 0";
   }
+  SECTION("parameters") {
+    model.on_parameters = [] { throw std::runtime_error("out of magic"); };
+    where = "parameters";
+  }
+  SECTION("set_learning_rate") {
+    model.on_rate = [] { throw std::runtime_error("out of magic"); };
+    where = "set_learning_rate";
+  }
+  SECTION("batches_per_epoch") {
+    source.on_hint = [] { throw std::runtime_error("out of magic"); };
+    where = "batches_per_epoch";
+  }
   SECTION("on_window") {
     options.on_window = [](const std::vector<StepResult>&) -> absl::Status {
       throw std::runtime_error("out of magic");
     };
     where = "on_window after step 2";
   }
-  for (const std::string method : {"BeforeStep", "AfterStep", "MakeCommit", "Absorb"}) {
+  for (const std::string method : {"BeforeStep", "AfterStep", "MakeCommit", "Absorb", "exchange_point"}) {
     SECTION(method) {
       half = std::make_unique<ThrowingHalf>(method);
       options.overlap = GENERATE(false, true);
