@@ -3,6 +3,7 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <climits>
 #include <string>
 
 #include "google/protobuf/io/coded_stream.h"
@@ -50,11 +51,49 @@ struct Range {
   size_t size = 0;
 };
 
+// CodedInputStream drops the upper bits of lengths and tags that are too long, and takes 0 for a field's number. Like
+// protobuf's own parser, these refuse that.
+
+bool ReadLength(CodedInputStream* in, int* length) {
+  uint64_t value;
+  if (!in->ReadVarint64(&value) || value > INT_MAX) return false;
+  *length = static_cast<int>(value);
+  return true;
+}
+
+// False if there is no valid tag; `tag` is 0 at the end of the message.
+bool ReadTag(CodedInputStream* in, uint32_t* tag) {
+  const int begin = in->CurrentPosition();
+  *tag = in->ReadTag();
+  if (*tag == 0) return in->ConsumedEntireMessage();
+  return in->CurrentPosition() - begin <= 5 && WireFormatLite::GetTagFieldNumber(*tag) > 0;
+}
+
+bool SkipField(CodedInputStream* in, uint32_t tag) {
+  if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+    int length;
+    return ReadLength(in, &length) && in->Skip(length);
+  }
+  if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_START_GROUP) {
+    return WireFormatLite::SkipField(in, tag);
+  }
+  if (!in->IncrementRecursionDepth()) return false;
+  const uint32_t end = tag - WireFormatLite::WIRETYPE_START_GROUP + WireFormatLite::WIRETYPE_END_GROUP;
+  uint32_t inner;
+  while (ReadTag(in, &inner) && inner != end) {
+    if (inner == 0 || !SkipField(in, inner)) return false;
+  }
+  in->DecrementRecursionDepth();
+  return inner == end;
+}
+
 bool ParseChunk(CodedInputStream* in, DecodedExchange* decoded, Range* data) {
-  uint32_t length;
-  if (!in->ReadVarint32(&length)) return false;
-  const auto outer = in->PushLimit(static_cast<int>(length));
-  while (const uint32_t tag = in->ReadTag()) {
+  int length;
+  if (!ReadLength(in, &length)) return false;
+  const auto outer = in->PushLimit(length);
+  uint32_t tag;
+  bool valid;
+  while ((valid = ReadTag(in, &tag)) && tag != 0) {
     if (tag == Varint(kOffsetField)) {
       if (!in->ReadVarint64(&decoded->offset)) return false;
     } else if (tag == Varint(kSharedBeginField)) {
@@ -62,16 +101,16 @@ bool ParseChunk(CodedInputStream* in, DecodedExchange* decoded, Range* data) {
     } else if (tag == Varint(kSharedFloatsField)) {
       if (!in->ReadVarint64(&decoded->shared_floats)) return false;
     } else if (tag == LengthDelimited(kDataField)) {
-      uint32_t size;
-      if (!in->ReadVarint32(&size)) return false;
+      int size;
+      if (!ReadLength(in, &size)) return false;
       data->begin = static_cast<size_t>(in->CurrentPosition());
-      data->size = size;
-      if (!in->Skip(static_cast<int>(size))) return false;
-    } else if (!WireFormatLite::SkipField(in, tag)) {
+      data->size = static_cast<size_t>(size);
+      if (!in->Skip(size)) return false;
+    } else if (!SkipField(in, tag)) {
       return false;
     }
   }
-  if (!in->ConsumedEntireMessage() || in->BytesUntilLimit() != 0) return false;
+  if (!valid || in->BytesUntilLimit() != 0) return false;
   in->PopLimit(outer);
   return true;
 }
@@ -139,10 +178,12 @@ absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageL
     grpc::ProtoBufferReader reader(buffer);
     if (!reader.status().ok()) return Malformed();
     CodedInputStream in(&reader);
-    while (const uint32_t tag = in.ReadTag()) {
+    uint32_t tag;
+    bool valid;
+    while ((valid = ReadTag(&in, &tag)) && tag != 0) {
       if (tag == LengthDelimited(kHeaderField)) {
-        uint32_t length;
-        if (!in.ReadVarint32(&length) || !in.ReadString(&header_bytes, static_cast<int>(length)) ||
+        int length;
+        if (!ReadLength(&in, &length) || !in.ReadString(&header_bytes, length) ||
             !header->MergeFromString(header_bytes)) {
           return Malformed();
         }
@@ -150,11 +191,11 @@ absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageL
       } else if (tag == LengthDelimited(kChunkField)) {
         if (decoded->has_chunk || !ParseChunk(&in, decoded, &data)) return Malformed();
         decoded->has_chunk = true;
-      } else if (!WireFormatLite::SkipField(&in, tag)) {
+      } else if (!SkipField(&in, tag)) {
         return Malformed();
       }
     }
-    if (!in.ConsumedEntireMessage()) return Malformed();
+    if (!valid) return Malformed();
   }
   if (decoded->has_chunk) {
     auto slices = std::make_shared<std::vector<grpc::Slice>>();

@@ -17,8 +17,9 @@ TEST_CASE("damaged messages are decoded as protobuf has it, or refused") {
   request.mutable_chunk()->set_offset(1000);
   request.mutable_chunk()->set_data(std::string(60, 'x'));
   const std::string good = request.SerializeAsString();
-  int parsed_well = 0;
-  for (const uint64_t seed : testing::Seeds(1, 50'000)) {
+  const std::vector<uint64_t> seeds = testing::Seeds(50'000);
+  size_t parsed_well = 0;
+  for (const uint64_t seed : seeds) {
     std::mt19937_64 random(seed);
     std::string bytes = good;
     Mutate(&random, &bytes);
@@ -37,7 +38,8 @@ TEST_CASE("damaged messages are decoded as protobuf has it, or refused") {
     if (!same)
       FAIL_CHECK("PARAMD_SEED=" << seed << ": protobuf parses: " << parsed << ", the codec: " << decoded.status);
   }
-  CHECK(parsed_well > 0);
+  // About one in four.
+  CHECK(parsed_well >= seeds.size() / 100);
 }
 
 }  // namespace

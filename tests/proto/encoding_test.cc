@@ -77,7 +77,7 @@ TEST_CASE("every pattern of 16 bits becomes the float that Eigen makes of it, an
 TEST_CASE("any float is rounded as Eigen rounds it") {
   const v1::Encoding encoding = GENERATE(v1::FLOAT16, v1::BFLOAT16);
   const Stride stride = GENERATE(Stride::kAll, Stride::kOne);
-  for (const uint64_t seed : testing::Seeds(1, 10)) {
+  for (const uint64_t seed : testing::Seeds(10)) {
     std::mt19937_64 random(seed);
     std::vector<float> floats(100'003);
     for (float& f : floats) {

@@ -203,6 +203,12 @@ TEST_CASE("lengths that lie are refused") {
            kHeaderTag + Varint(0x7fffffff),
            kHeaderTag + Varint(0xffffffff),
            kHeaderTag + Varint(~uint64_t{0}),
+           // More than 32 bits of it.
+           kHeaderTag + Varint(uint64_t{1} << 33),
+           kChunkTag + Varint(uint64_t{1} << 33),
+           Delimited(kChunkTag, kDataTag + Varint(uint64_t{1} << 33)),
+           "\x2a" + Varint(uint64_t{1} << 33),
+           "\x3b\x2a" + Varint(uint64_t{1} << 33) + "\x3c",
            kChunkTag + Varint(5) + "abc",
            kChunkTag + Varint(0x7fffffff) + "abc",
            kChunkTag + Varint(0x80000000) + "abc",
@@ -221,6 +227,10 @@ TEST_CASE("lengths that lie are refused") {
            std::string("\x00", 1),
            Delimited(kHeaderTag, std::string("\x00", 1)),
            Delimited(kChunkTag, std::string("\x00", 1)),
+           "\x02" + Varint(0),
+           "\x3b\x02" + Varint(0) + "\x3c",
+           // A tag of more than 32 bits.
+           Varint((uint64_t{1} << 35) | 0x08) + Varint(0),
            // A varint without an end.
            std::string(11, '\xff'),
        }) {

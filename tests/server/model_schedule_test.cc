@@ -14,7 +14,6 @@
 #include "server/model.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/model_worker.h"
-#include "tests/support/seed.h"
 
 namespace paramd::testing {
 namespace {
@@ -243,7 +242,7 @@ class Simulation {
 TEST_CASE("bounded:S is never exceeded and never deadlocks, whatever the speeds and whoever comes and goes") {
   const std::string algorithm = GENERATE("downpour", "aeasgd");
   const uint64_t bound = GENERATE(0, 1, 2, 5);
-  for (const uint64_t seed : Seeds(1, 25)) {
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
     INFO(algorithm << ", bounded:" << bound << ", PARAMD_SEED=" << seed);
     Simulation(algorithm, bound, seed).Run();
   }
@@ -251,7 +250,7 @@ TEST_CASE("bounded:S is never exceeded and never deadlocks, whatever the speeds 
 
 TEST_CASE("sync never deadlocks, whatever the speeds and whoever comes and goes") {
   const std::string algorithm = GENERATE("downpour", "aeasgd");
-  for (const uint64_t seed : Seeds(1, 25)) {
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
     INFO(algorithm << ", PARAMD_SEED=" << seed);
     Simulation(algorithm, std::nullopt, seed).Run();
   }
