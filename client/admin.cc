@@ -82,8 +82,8 @@ absl::StatusOr<v1::ServerStatus> Admin::GetStatus() {
 
 absl::StatusOr<Exchanged> Admin::Pull(const std::string& model, absl::Span<float> center) {
   v1::ExchangeHeader header;
-  header.set_model(model);
-  header.set_pull(true);
+  header.mutable_participant()->set_model(model);
+  header.mutable_pull();
   auto reply = impl_->Exchange(std::move(header), {}, center);
   if (!reply.ok()) return reply.status();
   return Exchanged{.version = reply->version()};
@@ -91,8 +91,8 @@ absl::StatusOr<Exchanged> Admin::Pull(const std::string& model, absl::Span<float
 
 absl::Status Admin::Initialize(const std::string& model, absl::Span<const float> center) {
   v1::ExchangeHeader header;
-  header.set_model(model);
-  header.set_initialize(true);
+  header.mutable_participant()->set_model(model);
+  header.mutable_initialize()->set_floats(center.size());
   return impl_->Exchange(std::move(header), center, {}).status();
 }
 

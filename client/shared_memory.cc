@@ -92,7 +92,7 @@ absl::Status SharedMemory::Begin(v1::ExchangeHeader* header, Retry* retry) {
   }
   if (!in_use()) return absl::OkStatus();
   header->set_segment(segment_);
-  if (header->commit_floats() != 0) memory_->StoreCommitWord(header->sequence());
+  if (header->has_commit()) memory_->StoreCommitWord(header->commit().sequence());
   return absl::OkStatus();
 }
 

@@ -344,8 +344,8 @@ absl::StatusOr<v1::ReplyHeader> ExchangeClient::Exchange(v1::ExchangeHeader head
 absl::StatusOr<v1::ReplyHeader> ExchangeClient::Attempts(v1::ExchangeHeader header, absl::Span<const float> commit,
                                                          absl::Span<float> center, absl::Duration timeout) {
   Retry retry(absl::Now() + timeout, rpc_timeout_, cancellation_);
-  header.set_commit_floats(commit.size());
   const v1::Encoding encoding = header.encoding();
+  const uint64_t sequence = header.commit().sequence();
   while (true) {
     if (cancellation_->cancelled()) return Cancelled();
     // The server's "still waiting", which says for whom, is to come before the client gives up or calls it silent.
@@ -353,7 +353,7 @@ absl::StatusOr<v1::ReplyHeader> ExchangeClient::Attempts(v1::ExchangeHeader head
     const absl::Duration wait = std::min(left - std::min(left / 2, kAnswerMargin), rpc_timeout_ / 2);
     header.set_wait_ms(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Milliseconds(wait))));
     // The initial center has no sequence, by which a commit in shared memory is known to be whole.
-    if (shared_ != nullptr && !header.initialize()) {
+    if (shared_ != nullptr && !header.has_initialize()) {
       if (auto status = shared_->Begin(&header, &retry); !status.ok()) return status;
       header.set_encoding(header.segment() != 0 ? v1::FLOAT32 : encoding);
     }
@@ -376,10 +376,8 @@ absl::StatusOr<v1::ReplyHeader> ExchangeClient::Attempts(v1::ExchangeHeader head
       if (reply->code() == 0) {
         if (reply->acknowledge()) {
           v1::ExchangeHeader acknowledge;
-          acknowledge.set_model(header.model());
-          acknowledge.set_worker(header.worker());
-          acknowledge.set_incarnation(header.incarnation());
-          acknowledge.set_acknowledge(header.sequence());
+          *acknowledge.mutable_participant() = header.participant();
+          acknowledge.mutable_acknowledge()->set_sequence(sequence);
           stream_.Acknowledge(acknowledge);
         }
         return reply;
@@ -387,7 +385,9 @@ absl::StatusOr<v1::ReplyHeader> ExchangeClient::Attempts(v1::ExchangeHeader head
       error = FromWireStatus(reply->code(), reply->message());
       // The commit has been applied: only its answer is still to come.
       if (reply->committed()) {
-        header.set_commit_floats(0);
+        const bool pull = header.commit().pull() || header.await().pull();
+        header.mutable_await()->set_sequence(sequence);
+        header.mutable_await()->set_pull(pull);
         commit = {};
       }
       if (absl::IsDeadlineExceeded(error)) {

@@ -169,9 +169,9 @@ class ExchangeClient {
   // What exchanges go through from now on where that is possible. It must outlive them.
   void set_shared_memory(SharedMemory* shared) { shared_ = shared; }
 
-  // `header` with everything but wait_ms, commit_floats and segment; its encoding is that of floats that do not go
-  // through a segment. Errors: the server's; INVALID_ARGUMENT for a commit that the encoding can't hold; CANCELLED;
-  // DEADLINE_EXCEEDED; UNAVAILABLE.
+  // `header` with everything but wait_ms and segment; its encoding is that of floats that do not go through a segment.
+  // Errors: the server's; INVALID_ARGUMENT for a commit that the encoding can't hold; CANCELLED; DEADLINE_EXCEEDED;
+  // UNAVAILABLE.
   absl::StatusOr<v1::ReplyHeader> Exchange(v1::ExchangeHeader header, absl::Span<const float> commit,
                                            absl::Span<float> center, absl::Duration timeout);
 

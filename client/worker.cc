@@ -71,9 +71,7 @@ class Worker::Impl {
   template <typename Message>
   Message Identified() const {
     Message message;
-    message.set_model(joined_.model().spec().name());
-    message.set_worker(options_.worker);
-    message.set_incarnation(joined_.incarnation());
+    *message.mutable_participant() = participant_;
     return message;
   }
 
@@ -88,6 +86,7 @@ class Worker::Impl {
   const WorkerOptions options_;
   const std::shared_ptr<Connection> connection_;
   v1::JoinReply joined_;
+  v1::Participant participant_;
   absl::Duration lease_;
 
   // Self-synchronized.
@@ -166,6 +165,12 @@ absl::Status Worker::Impl::Join() {
     return status;
   }
   lease_ = absl::Seconds(joined_.lease_s());
+  participant_.set_model(joined_.model().spec().name());
+  participant_.set_worker(options_.worker);
+  participant_.set_incarnation(joined_.incarnation());
+  participant_.set_nonce(request.nonce());
+  participant_.set_model_id(joined_.model().id());
+  participant_.set_daemon_id(joined_.daemon_id());
   absl::Status status = JoinSharedMemory(retry.deadline());
   if (cancellation_.cancelled()) status = absl::CancelledError("the join was cancelled by this process");
   if (!status.ok()) {
@@ -298,11 +303,15 @@ absl::StatusOr<Exchanged> Worker::Impl::Exchange(absl::Span<const float> update,
   if (!turn.status().ok()) return turn.status();
   auto header = Identified<v1::ExchangeHeader>();
   header.set_encoding(EncodingOf(options_.wire));
-  if (!update.empty()) {
-    header.set_sequence(++sequence_);
-    header.set_base_version(base_version_);
+  if (update.empty()) {
+    header.mutable_pull();
+  } else {
+    v1::Commit* const commit = header.mutable_commit();
+    commit->set_floats(update.size());
+    commit->set_sequence(++sequence_);
+    commit->set_base_version(base_version_);
+    commit->set_pull(pull);
   }
-  header.set_pull(pull);
   auto reply = exchanges_.Exchange(std::move(header), update, center, deadline - absl::Now());
   if (absl::IsUnimplemented(reply.status())) {
     return absl::UnimplementedError(absl::StrCat(reply.status().message(), " Upgrade the daemon, or use --wire=f32"));
@@ -317,7 +326,7 @@ absl::Status Worker::Impl::Initialize(absl::Span<const float> center, absl::Dura
   const Turn turn(this, timeout);
   if (!turn.status().ok()) return turn.status();
   auto header = Identified<v1::ExchangeHeader>();
-  header.set_initialize(true);
+  header.mutable_initialize()->set_floats(center.size());
   return exchanges_.Exchange(std::move(header), center, {}, deadline - absl::Now()).status();
 }
 

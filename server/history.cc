@@ -16,27 +16,29 @@ constexpr size_t kMaxMetrics = 64;
 absl::Status History::Report(const v1::ReportHistoryRequest& request) {
   const std::vector<std::string> names(request.metric_names().begin(), request.metric_names().end());
   if (names.size() > kMaxMetrics) {
-    return absl::InvalidArgumentError(absl::StrCat("history of worker '", request.worker(), "' has ", names.size(),
-                                                   " metrics; at most ", kMaxMetrics, " are kept"));
+    return absl::InvalidArgumentError(absl::StrCat("history of worker '", request.participant().worker(), "' has ",
+                                                   names.size(), " metrics; at most ", kMaxMetrics, " are kept"));
   }
   for (const v1::HistoryRecord& record : request.records()) {
     if (static_cast<size_t>(record.metrics_size()) != names.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("history of worker '", request.worker(), "': the record of step ",
-                                                     record.step(), " has ", record.metrics_size(),
-                                                     " metrics where metric_names has ", names.size()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("history of worker '", request.participant().worker(), "': the record of step ", record.step(),
+                       " has ", record.metrics_size(), " metrics where metric_names has ", names.size()));
     }
   }
   MutexLock lock(&mutex_);
-  Series& series = workers_[request.worker()];
-  if (series.incarnation == request.incarnation() && request.batch() != 0 && request.batch() <= series.batch) {
+  Series& series = workers_[request.participant().worker()];
+  if (series.incarnation == request.participant().incarnation() && request.batch() != 0 &&
+      request.batch() <= series.batch) {
     return absl::OkStatus();
   }
   if (!series.records.empty() && series.metric_names != names) {
-    return absl::InvalidArgumentError(absl::StrCat("history of worker '", request.worker(), "' has the metrics [",
-                                                   absl::StrJoin(series.metric_names, ", "), "], not [",
-                                                   absl::StrJoin(names, ", "), "]; keep them for the model's life"));
+    return absl::InvalidArgumentError(absl::StrCat("history of worker '", request.participant().worker(),
+                                                   "' has the metrics [", absl::StrJoin(series.metric_names, ", "),
+                                                   "], not [", absl::StrJoin(names, ", "),
+                                                   "]; keep them for the model's life"));
   }
-  series.incarnation = request.incarnation();
+  series.incarnation = request.participant().incarnation();
   series.batch = request.batch();
   series.metric_names = names;
   for (const v1::HistoryRecord& record : request.records()) series.records.push_back(record);

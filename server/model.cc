@@ -41,6 +41,7 @@ class Model::Deferred {
 Model::Model(CheckedSpec spec, ModelOptions options)
     : spec_(std::move(spec)),
       options_(options),
+      id_(RandomId()),
       algorithm_(spec_.algorithm->make_server(spec_.hyperparameters)),
       state_vectors_(algorithm_->state_vectors()),
       needs_base_(algorithm_->needs_base()),
@@ -640,7 +641,8 @@ void Model::Close(absl::Status why) {
 absl::Status Model::Report(const v1::ReportHistoryRequest& request) {
   {
     MutexLock lock(&mutex_);
-    if (auto member = TouchLocked(request.worker(), request.incarnation()); !member.ok()) return member.status();
+    if (auto member = TouchLocked(request.participant().worker(), request.participant().incarnation()); !member.ok())
+      return member.status();
   }
   return history_.Report(request);
 }
@@ -659,6 +661,7 @@ v1::ModelInfo Model::Describe() const {
   v1::ModelInfo info;
   *info.mutable_spec() = spec_.spec;
   info.set_parameters(spec_.floats);
+  info.set_id(id_);
   MutexLock lock(&mutex_);
   info.set_initialized(center_.has_value());
   if (center_.has_value()) {
@@ -666,6 +669,11 @@ v1::ModelInfo Model::Describe() const {
     info.set_pinned_bytes(center_->pinned_bytes());
   }
   info.set_rejected(rejected_);
+  info.set_commits(commits_);
+  info.set_known_workers(members_.size());
+  info.set_live_workers(static_cast<uint64_t>(std::count_if(members_.begin(), members_.end(), [](const auto& member) {
+    return member.second->state == v1::WorkerInfo::LIVE;
+  })));
   if (commits_ > 0) {
     info.set_mean_staleness(staleness_sum_ / static_cast<double>(commits_));
     info.set_training_time_s(absl::ToDoubleSeconds(last_commit_ - *first_join_));
@@ -694,6 +702,7 @@ v1::ModelInfo Model::Describe() const {
     const Member* self = member.get();
     out->set_waiting(
         std::any_of(waiters_.begin(), waiters_.end(), [self](const Waiter& waiter) { return waiter.member == self; }));
+    if (out->waiting()) info.set_waiting_workers(info.waiting_workers() + 1);
   }
   return info;
 }

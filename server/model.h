@@ -24,6 +24,7 @@
 #include "server/center.h"
 #include "server/commit_buffer.h"
 #include "server/history.h"
+#include "server/identity.h"
 #include "server/spec.h"
 #include "sync/clock.h"
 #include "sync/mutex.h"
@@ -86,6 +87,8 @@ class Model {
 
   const CheckedSpec& checked_spec() const { return spec_; }
   const std::string& name() const { return spec_.spec.name(); }
+  // Unique, never 0, and this model's for its life: one that is made under the same name later has another.
+  uint64_t id() const { return id_; }
   uint64_t bytes() const { return spec_.floats * sizeof(float); }
   bool own_centers() const { return own_centers_; }
   bool keeps_answers() const { return answers_before_commit_; }  // until they are acknowledged
@@ -212,6 +215,7 @@ class Model {
   // Constant after construction.
   const CheckedSpec spec_;
   const ModelOptions options_;
+  const uint64_t id_;
   const std::unique_ptr<const ServerHalf> algorithm_;
   const int state_vectors_;
   const bool needs_base_;

@@ -35,7 +35,9 @@ absl::StatusOr<v1::ModelInfo> Models::Create(const v1::ModelSpec& spec) {
       model = *std::move(inserted);
     }
   }
-  return model->Describe();
+  v1::ModelInfo info = model->Describe();
+  info.set_daemon_id(options_.daemon_id);
+  return info;
 }
 
 absl::StatusOr<std::shared_ptr<Model>> Models::InsertLocked(CheckedSpec spec) {
@@ -54,6 +56,27 @@ absl::StatusOr<std::shared_ptr<Model>> Models::InsertLocked(CheckedSpec spec) {
 absl::StatusOr<std::shared_ptr<Model>> Models::Find(const std::string& name) const {
   MutexLock lock(&mutex_);
   return FindLocked(name);
+}
+
+absl::StatusOr<std::shared_ptr<Model>> Models::Find(const v1::Participant& participant) const {
+  const bool reader = participant.worker().empty();
+  if (!reader && (participant.daemon_id() == 0 || participant.model_id() == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker '", participant.worker(),
+                     "' does not say which daemon and which model it has joined; give the daemon_id and model.id that "
+                     "the join returned"));
+  }
+  if (participant.daemon_id() != 0 && participant.daemon_id() != options_.daemon_id) {
+    return absl::AbortedError(
+        "this is another daemon than the one joined: it was restarted without its state, or the address leads "
+        "elsewhere by now; join again");
+  }
+  auto model = Find(participant.model());
+  if (model.ok() && participant.model_id() != 0 && participant.model_id() != (*model)->id()) {
+    return absl::AbortedError(absl::StrCat("model '", participant.model(),
+                                           "' was deleted and created again since this worker joined; join again"));
+  }
+  return model;
 }
 
 absl::StatusOr<std::shared_ptr<Model>> Models::FindLocked(const std::string& name) const {
@@ -121,6 +144,7 @@ absl::StatusOr<v1::ModelInfo> Models::Describe(const std::string& name) const {
     }
   }
   v1::ModelInfo info = model->Describe();
+  info.set_daemon_id(options_.daemon_id);
   for (const auto& member : members) info.mutable_workers()->MergeFrom(member->Describe().workers());
   return info;
 }
@@ -136,6 +160,9 @@ absl::StatusOr<v1::JoinReply> Models::Join(const v1::JoinRequest& request) {
   if (!incarnation.ok()) return incarnation.status();
   v1::JoinReply reply;
   *reply.mutable_model() = (*model)->Describe();
+  reply.mutable_model()->clear_workers();
+  reply.mutable_model()->set_daemon_id(options_.daemon_id);
+  reply.set_daemon_id(options_.daemon_id);
   reply.set_incarnation(*incarnation);
   reply.set_lease_s(absl::ToDoubleSeconds(options_.model.lease));
   return reply;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "proto/paramd.pb.h"
 #include "server/budget.h"
+#include "server/identity.h"
 #include "server/model.h"
 #include "sync/mutex.h"
 
@@ -23,6 +24,7 @@ struct ModelsOptions {
   size_t max_models = 1024;
   uint64_t max_model_bytes = uint64_t{64} << 30;
   BudgetOptions budget;
+  uint64_t daemon_id = RandomId();
 };
 
 // Thread-safe.
@@ -36,6 +38,10 @@ class Models {
 
   // NOT_FOUND, which names models that there are, or UNAVAILABLE while draining.
   absl::StatusOr<std::shared_ptr<Model>> Find(const std::string& name) const;
+
+  // The model that a participant speaks of. As above, and ABORTED if it is another model of that name, or another
+  // daemon, than it has joined; INVALID_ARGUMENT for a worker that does not say which it has joined.
+  absl::StatusOr<std::shared_ptr<Model>> Find(const v1::Participant& participant) const;
 
   // Also the members of an ensemble. Whoever waits in it gets NOT_FOUND.
   absl::Status Delete(const std::string& name);
@@ -56,6 +62,7 @@ class Models {
   void Drain();
 
   Budget* budget() { return &budget_; }
+  uint64_t daemon_id() const { return options_.daemon_id; }
 
  private:
   absl::StatusOr<std::shared_ptr<Model>> InsertLocked(CheckedSpec spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

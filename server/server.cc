@@ -121,7 +121,7 @@ class Server::Impl {
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
-  v1::ServerStatus GetStatus();
+  v1::ServerStatus GetStatus(bool summary);
 
   int port() const { return port_; }
   const std::string& address() const { return address_; }
@@ -130,6 +130,7 @@ class Server::Impl {
   template <typename Request, typename Reply, typename RequestMethod>
   void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle);
   void ServeControlPlane();
+  v1::ModelInfo DescribeModel(const Model& model, bool summary) const;
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
@@ -235,12 +236,16 @@ void Server::Impl::ServeControlPlane() {
     return Unpack(models_.Create(r.spec()), reply);
   });
   Serve<v1::GetModelRequest, v1::ModelInfo>(&AsyncService::RequestGetModel, [this](const auto& r, auto* reply) {
-    return Unpack(models_.Describe(r.model()), reply);
+    auto status = Unpack(models_.Describe(r.model()), reply);
+    if (r.summary()) reply->clear_workers();
+    return status;
   });
-  Serve<v1::ListModelsRequest, v1::ListModelsReply>(&AsyncService::RequestListModels, [this](const auto&, auto* reply) {
-    for (const auto& model : models_.List()) *reply->add_models() = model->Describe();
-    return absl::OkStatus();
-  });
+  Serve<v1::ListModelsRequest, v1::ListModelsReply>(&AsyncService::RequestListModels,
+                                                    [this](const auto& r, auto* reply) {
+                                                      for (const auto& model : models_.List())
+                                                        *reply->add_models() = DescribeModel(*model, r.summary());
+                                                      return absl::OkStatus();
+                                                    });
   Serve<v1::DeleteModelRequest, v1::DeleteModelReply>(
       &AsyncService::RequestDeleteModel, [this](const auto& r, auto*) { return models_.Delete(r.model()); });
   Serve<v1::ListAlgorithmsRequest, v1::ListAlgorithmsReply>(&AsyncService::RequestListAlgorithms,
@@ -257,16 +262,18 @@ void Server::Impl::ServeControlPlane() {
   });
   Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto* reply) {
     reply->set_shared_memory_socket(shared_memory_socket());
-    auto model = models_.Find(r.model());
-    return model.ok() ? (*model)->Heartbeat(r.worker(), r.incarnation()) : model.status();
+    const v1::Participant& p = r.participant();
+    auto model = models_.Find(p);
+    return model.ok() ? (*model)->Heartbeat(p.worker(), p.incarnation()) : model.status();
   });
   Serve<v1::LeaveRequest, v1::LeaveReply>(&AsyncService::RequestLeave, [this](const auto& r, auto*) {
-    auto model = models_.Find(r.model());
-    return model.ok() ? (*model)->Leave(r.worker(), r.incarnation(), r.error()) : model.status();
+    const v1::Participant& p = r.participant();
+    auto model = models_.Find(p);
+    return model.ok() ? (*model)->Leave(p.worker(), p.incarnation(), r.error()) : model.status();
   });
   Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>(&AsyncService::RequestReportHistory,
                                                           [this](const auto& r, auto*) {
-                                                            auto model = models_.Find(r.model());
+                                                            auto model = models_.Find(r.participant());
                                                             return model.ok() ? (*model)->Report(r) : model.status();
                                                           });
   Serve<v1::GetHistoryRequest, v1::GetHistoryReply>(&AsyncService::RequestGetHistory,
@@ -276,13 +283,20 @@ void Server::Impl::ServeControlPlane() {
                                                       *reply = (*model)->ReadHistory(r);
                                                       return absl::OkStatus();
                                                     });
-  Serve<v1::GetStatusRequest, v1::ServerStatus>(&AsyncService::RequestGetStatus, [this](const auto&, auto* reply) {
-    *reply = GetStatus();
+  Serve<v1::GetStatusRequest, v1::ServerStatus>(&AsyncService::RequestGetStatus, [this](const auto& r, auto* reply) {
+    *reply = GetStatus(r.summary());
     return absl::OkStatus();
   });
 }
 
-v1::ServerStatus Server::Impl::GetStatus() {
+v1::ModelInfo Server::Impl::DescribeModel(const Model& model, bool summary) const {
+  v1::ModelInfo info = model.Describe();
+  if (summary) info.clear_workers();
+  info.set_daemon_id(models_.daemon_id());
+  return info;
+}
+
+v1::ServerStatus Server::Impl::GetStatus(bool summary) {
   v1::ServerStatus status;
   status.set_version(kVersion);
   status.set_uptime_s(absl::ToDoubleSeconds(options_.clock->Now() - started_));
@@ -296,7 +310,8 @@ v1::ServerStatus Server::Impl::GetStatus() {
     status.set_shared_bytes(segments_->bytes());
     status.set_max_shared_bytes(options_.max_shared_bytes);
   }
-  for (const auto& model : models_.List()) *status.add_models() = model->Describe();
+  status.set_daemon_id(models_.daemon_id());
+  for (const auto& model : models_.List()) *status.add_models() = DescribeModel(*model, summary);
   {
     MutexLock lock(&mutex_);
     status.set_draining(stopping_);
@@ -351,7 +366,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 int Server::port() const { return impl_->port(); }
 const std::string& Server::address() const { return impl_->address(); }
-v1::ServerStatus Server::GetStatus() const { return impl_->GetStatus(); }
+v1::ServerStatus Server::GetStatus() const { return impl_->GetStatus(/*summary=*/false); }
 void Server::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }
 
 }  // namespace paramd

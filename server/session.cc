@@ -131,22 +131,42 @@ void Session::BeginExchange(DecodedExchange message) {
   segment_.reset();
   reservation_.Release();
   dropping_ = false;
-  auto model = environment_.models->Find(header_.model());
-  if (header_.acknowledge() != 0) {
-    if (model.ok()) (*model)->Acknowledge(header_.worker(), header_.incarnation(), header_.acknowledge());
+  const v1::Participant& participant = header_.participant();
+  auto model = environment_.models->Find(participant);
+  if (header_.has_acknowledge()) {
+    if (model.ok()) {
+      (*model)->Acknowledge(participant.worker(), participant.incarnation(), header_.acknowledge().sequence());
+    }
     return Read();
   }
   if (!model.ok()) return ReplyStatus(model.status());
+  if (header_.must_understand() != 0) {
+    return ReplyStatus(absl::UnimplementedError(
+        absl::StrCat("the exchange requires features (bits ", header_.must_understand(),
+                     ") that this server does not know; is the client newer than the server?")));
+  }
   model_ = *std::move(model);
   const absl::Duration wait = std::min(absl::Milliseconds(header_.wait_ms()), kMaxWait);
-  call_ = {.worker = header_.worker(),
-           .incarnation = header_.incarnation(),
-           .sequence = header_.sequence(),
-           .base_version = header_.base_version(),
-           .commit_floats = header_.commit_floats(),
-           .pull = header_.pull(),
+  call_ = {.worker = participant.worker(),
+           .incarnation = participant.incarnation(),
+           .pull = header_.has_pull() || header_.commit().pull() || header_.await().pull(),
            .deadline = model_->Now() + wait,
            .tag = this};
+  switch (header_.operation_case()) {
+    case v1::ExchangeHeader::kInitialize:
+      call_.commit_floats = header_.initialize().floats();
+      break;
+    case v1::ExchangeHeader::kCommit:
+      call_.sequence = header_.commit().sequence();
+      call_.base_version = header_.commit().base_version();
+      call_.commit_floats = header_.commit().floats();
+      break;
+    case v1::ExchangeHeader::kAwait:
+      call_.sequence = header_.await().sequence();
+      break;
+    default:
+      break;
+  }
   if (FloatBytes(header_.encoding()) == 0) {
     return ReplyStatus(absl::UnimplementedError(
         absl::StrCat("encoding ", header_.encoding(),
@@ -156,15 +176,21 @@ void Session::BeginExchange(DecodedExchange message) {
   if (header_.segment() != 0) {
     if (auto status = FindSegment(); !status.ok()) return ReplyStatus(status);
   }
-  if (header_.commit_floats() > 0) return BeginCommit(std::move(message));
-  if (!call_.pull && call_.sequence == 0) {
-    return ReplyStatus(absl::InvalidArgumentError("an exchange with neither a commit nor a pull"));
+  switch (header_.operation_case()) {
+    case v1::ExchangeHeader::kInitialize:
+    case v1::ExchangeHeader::kCommit:
+      return BeginCommit(std::move(message));
+    case v1::ExchangeHeader::kPull:
+    case v1::ExchangeHeader::kAwait:
+      return Exchange(std::nullopt);
+    default:
+      return ReplyStatus(absl::InvalidArgumentError(
+          "an exchange without an operation that this server knows: initialize, commit, pull, await or acknowledge"));
   }
-  Exchange(std::nullopt);
 }
 
 absl::Status Session::FindSegment() {
-  if (header_.initialize() || header_.encoding() != v1::FLOAT32) {
+  if (header_.has_initialize() || header_.encoding() != v1::FLOAT32) {
     return absl::InvalidArgumentError(
         "an initial center, and floats that are narrowed, do not go through shared memory; send them as data");
   }
@@ -192,10 +218,10 @@ void Session::Exchange(std::optional<CommitBuffer> commit) {
 }
 
 void Session::BeginCommit(DecodedExchange first) {
-  if (header_.initialize()) {
-    if (header_.commit_floats() != model_->checked_spec().floats) {
+  if (header_.has_initialize()) {
+    if (call_.commit_floats != model_->checked_spec().floats) {
       return ReplyStatus(absl::InvalidArgumentError(
-          absl::StrCat("the initial center of model '", model_->name(), "' has ", header_.commit_floats(),
+          absl::StrCat("the initial center of model '", model_->name(), "' has ", call_.commit_floats,
                        " floats where the model has ", model_->checked_spec().floats,
                        "; compare the tensors with `paramctl show`")));
     }
@@ -231,7 +257,7 @@ void Session::ReserveForCommit(DecodedExchange first) {
     self->ReceiveCommit(message);
   };
   uint64_t bytes = model_->checked_spec().floats * FloatBytes(header_.encoding());
-  if (header_.initialize() || sync) {
+  if (header_.has_initialize() || sync) {
     // Beside its bytes, a first center is built, or a round's sum.
     bytes += model_->bytes();
   } else if (call_.pull) {
@@ -256,7 +282,7 @@ absl::Status Session::NoRoom() const {
 }
 
 void Session::ReceiveCommit(const DecodedExchange& first) {
-  commit_.emplace(header_.commit_floats(), header_.encoding());
+  commit_.emplace(call_.commit_floats, header_.encoding());
   if (segment_ != nullptr) {
     commit_->set_still_whole(
         [segment = segment_, sequence = call_.sequence] { return segment->LoadCommitWord() == sequence; });
@@ -278,9 +304,9 @@ absl::Status Session::Append(const DecodedExchange& message) {
                                                    " bytes, whose first page has none"));
   }
   // So nobody makes the daemon remember a place for every few floats.
-  if (message.shared_floats != header_.commit_floats()) {
+  if (message.shared_floats != call_.commit_floats) {
     return absl::InvalidArgumentError(absl::StrCat("a commit in shared memory is one chunk of all its ",
-                                                   header_.commit_floats(), " floats, not of ", message.shared_floats));
+                                                   call_.commit_floats, " floats, not of ", message.shared_floats));
   }
   return commit_->AppendUnstable(message.offset, floats, segment_);
 }
@@ -295,14 +321,14 @@ void Session::Receive(const DecodedExchange& message) {
       return ReplyStatus(status);
     }
   }
-  const bool complete = dropping_ ? dropped_floats_ >= header_.commit_floats() : commit_->complete();
+  const bool complete = dropping_ ? dropped_floats_ >= call_.commit_floats : commit_->complete();
   complete ? CommitReceived() : Read();
 }
 
 void Session::CommitReceived() {
   dropping_ = false;
-  if (header_.commit_floats() >= kLongFloats) Pollers::StepAside();
-  if (header_.initialize()) {
+  if (call_.commit_floats >= kLongFloats) Pollers::StepAside();
+  if (header_.has_initialize()) {
     return ReplyStatus(model_->Initialize(&*commit_));
   }
   if (commit_.has_value() && commit_->unstable() && model_->checked_spec().consistency.mode == Consistency::kSync) {

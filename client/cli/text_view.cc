@@ -19,11 +19,6 @@ std::string Version(const v1::ModelInfo& model) {
   return model.initialized() ? CountText(static_cast<uint64_t>(model.version())) : "no center";
 }
 
-size_t LiveWorkers(const v1::ModelInfo& model) {
-  return static_cast<size_t>(std::count_if(model.workers().begin(), model.workers().end(),
-                                           [](const auto& worker) { return worker.state() == v1::WorkerInfo::LIVE; }));
-}
-
 // "0: 120, 1: 30, 5: 1": how many commits had which staleness.
 std::string Histogram(const google::protobuf::RepeatedField<uint64_t>& histogram) {
   std::vector<std::string> parts;
@@ -117,8 +112,8 @@ std::string ModelsText(const Models& models) {
   Table table({"MODEL", "ALGORITHM", "CONSISTENCY", ">PARAMETERS", ">VERSION", ">LIVE", ">WORKERS", ">STALENESS"});
   for (const v1::ModelInfo& model : models) {
     table.AddRow({model.spec().name(), model.spec().algorithm(), model.spec().consistency(),
-                  CountText(model.parameters()), Version(model), CountText(LiveWorkers(model)),
-                  CountText(static_cast<uint64_t>(model.workers_size())), FigureText(model.mean_staleness())});
+                  CountText(model.parameters()), Version(model), CountText(model.live_workers()),
+                  CountText(model.known_workers()), FigureText(model.mean_staleness())});
   }
   return table.Text();
 }

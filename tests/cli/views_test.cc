@@ -42,6 +42,8 @@ v1::ModelInfo Model() {
   model.set_training_time_s(83.4);
   model.set_pinned_bytes(1 << 20);
   model.set_rejected(1);
+  model.set_live_workers(1);
+  model.set_known_workers(2);
   v1::WorkerInfo* worker = AddWorker(&model, "worker-0", v1::WorkerInfo::LIVE);
   worker->set_clock(10);
   worker->set_commits(1203);

@@ -26,21 +26,20 @@ TEST_CASE("damaged exchanges harm nobody else") {
   const auto channel = OpenChannel(server->address());
   v1::ParameterServer::Stub stub(channel);
   const auto bystander = Join(server->address(), "other", "bystander");
-  const std::string socket = JoinReplyByStub(&stub, "m", "a").shared_memory_socket();
+  const std::string socket = JoinReplyByStub(&stub, "m", "a", 1).shared_memory_socket();
   const auto granted = RequestSegment(socket, LayOutSegment(kFloats).bytes, kCallTimeout);
   REQUIRE(granted.ok());
   int64_t commits = 0;
   for (const uint64_t seed : testing::Seeds(300)) {
     std::mt19937_64 random(seed);
     INFO("PARAMD_SEED=" << seed);
-    const uint64_t incarnation = JoinByStub(&stub, "m", "a");
-    REQUIRE(incarnation > 0);
+    const v1::Participant participant = JoinByStub(&stub, "m", "a");
+    REQUIRE(participant.incarnation() > 0);
     RawStream stream(channel);
     for (uint64_t sequence = 1; sequence <= 5; ++sequence) {
       v1::ExchangeRequest request;
-      *request.mutable_header() = CommitHeader("m", "a", incarnation, sequence, kFloats);
+      *request.mutable_header() = CommitHeader(participant, sequence, kFloats, random() % 2 == 0);
       request.mutable_header()->set_wait_ms(10);
-      request.mutable_header()->set_pull(random() % 2 == 0);
       const auto encoding = static_cast<v1::Encoding>(random() % 3);
       request.mutable_header()->set_encoding(encoding);
       const std::vector<float> ones(kFloats, 1);

@@ -28,9 +28,9 @@ class Hoarders {
   Hoarders(const std::string& server, const std::string& model) : stub_(OpenChannel(server)) {
     for (int i = 0; i < 4; ++i) {
       const std::string worker = absl::StrCat("hoarder-", i);
-      const uint64_t incarnation = JoinByStub(&stub_, model, worker);
+      const v1::Participant participant = JoinByStub(&stub_, model, worker);
       sessions_.push_back(std::make_unique<StubSession>(&stub_));
-      good_ = sessions_.back()->Send(CommitHeader(model, worker, incarnation, 1, kLargeFloats)) && good_;
+      good_ = sessions_.back()->Send(CommitHeader(participant, 1, kLargeFloats)) && good_;
     }
   }
 
@@ -92,9 +92,9 @@ TEST_CASE("a chunk that comes with its header is told to back off while the cap 
   REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == kCap; }));
 
   v1::ParameterServer::Stub stub(OpenChannel(server->address()));
-  const uint64_t incarnation = JoinByStub(&stub, "m", "eager");
+  const v1::Participant participant = JoinByStub(&stub, "m", "eager");
   StubSession eager(&stub);
-  const v1::ExchangeHeader header = CommitHeader("m", "eager", incarnation, 1, kLargeFloats);
+  const v1::ExchangeHeader header = CommitHeader(participant, 1, kLargeFloats);
   REQUIRE(eager.Send(header, 0, std::vector<float>(kChunkFloats, 1)));
   const auto refused = eager.Receive();
   REQUIRE(refused.has_value());
@@ -142,10 +142,10 @@ TEST_CASE("a stream that ends in the middle of a commit frees its room and chang
   const std::vector<float> center(kLargeFloats, 3);
   CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), center);
   v1::ParameterServer::Stub stub(OpenChannel(server->address()));
-  const uint64_t incarnation = JoinByStub(&stub, "m", "a");
+  const v1::Participant participant = JoinByStub(&stub, "m", "a");
   {
     StubSession session(&stub);
-    REQUIRE(session.Send(CommitHeader("m", "a", incarnation, 1, kLargeFloats)));
+    REQUIRE(session.Send(CommitHeader(participant, 1, kLargeFloats)));
     REQUIRE(session.Send(0, std::vector<float>(kChunkFloats, 1)));
     CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == kCap / 4; }));
   }
@@ -156,7 +156,7 @@ TEST_CASE("a stream that ends in the middle of a commit frees its room and chang
   CHECK(after == center);
   // The sequence is free still.
   StubSession again(&stub);
-  REQUIRE(again.Send(CommitHeader("m", "a", incarnation, 1, kLargeFloats)));
+  REQUIRE(again.Send(CommitHeader(participant, 1, kLargeFloats)));
   for (size_t sent = 0; sent < kLargeFloats; sent += kChunkFloats) {
     REQUIRE(again.Send(sent, std::vector<float>(kChunkFloats, 1)));
   }
@@ -172,15 +172,14 @@ TEST_CASE("500 workers that wait for one another cost no threads and all go on t
   Daemon daemon;
   CreateModel(daemon.address(), Spec("m", "downpour", kFloats, consistency), std::vector<float>(kFloats, 0));
   v1::ParameterServer::Stub stub(OpenChannel(daemon.address()));
-  std::vector<uint64_t> incarnations;
+  std::vector<v1::Participant> participants;
   std::vector<std::unique_ptr<StubSession>> sessions;
   for (int w = 0; w < kWorkers; ++w) {
-    incarnations.push_back(JoinByStub(&stub, "m", std::to_string(w)));
+    participants.push_back(JoinByStub(&stub, "m", std::to_string(w)));
     sessions.push_back(std::make_unique<StubSession>(&stub));
   }
   const auto commit = [&](int w) {
-    v1::ExchangeHeader header = CommitHeader("m", std::to_string(w), incarnations[w], 1, kFloats);
-    header.set_pull(true);
+    const v1::ExchangeHeader header = CommitHeader(participants[w], 1, kFloats, /*pull=*/true);
     return sessions[w]->Send(header, 0, std::vector<float>(kFloats, 1));
   };
   for (int w = 0; w + 1 < kWorkers; ++w) REQUIRE(commit(w));

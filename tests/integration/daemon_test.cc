@@ -250,10 +250,7 @@ class Stuck {
     constexpr size_t kFloats = 8 << 20;
     CreateModel(daemon.address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 0));
     session.emplace(&stub);
-    v1::ExchangeHeader pull;
-    pull.set_model("m");
-    pull.set_pull(true);
-    CHECK(session->Send(pull));
+    CHECK(session->Send(PullHeader("m")));
     const auto admin = Connect(daemon.address());
     CHECK(Await([&] { return admin->GetStatus()->in_flight_bytes() > 0; }));
   }

@@ -52,9 +52,10 @@ class Fixture {
   Admin& admin() { return *admin_; }
   const std::vector<float>& before() const { return before_; }
 
-  uint64_t Rejected() const {
+  // Commits of `worker`, which is the only one whose commits were refused.
+  uint64_t Rejected(const std::string& worker = "a") const {
     const v1::ModelInfo info = server_->GetStatus().models(0);
-    CHECK(FindWorker(info, "a").rejected() == info.rejected());
+    CHECK(FindWorker(info, worker).rejected() == info.rejected());
     return info.rejected();
   }
 
@@ -91,13 +92,13 @@ TEST_CASE_METHOD(Fixture, "a commit of the wrong length") {
   CHECK(Rejected() == 0);
   v1::ParameterServer::Stub stub(OpenChannel(address()));
   StubSession session(&stub);
-  REQUIRE(session.Send(CommitHeader("m", "a", worker().incarnation(), 1, 13), 0, std::vector<float>(13, 1)));
+  REQUIRE(session.Send(CommitHeader(JoinByStub(&stub, "m", "b"), 1, 13), 0, std::vector<float>(13, 1)));
   const auto answer = session.Receive();
   REQUIRE(answer.has_value());
   CheckError(absl::Status(static_cast<absl::StatusCode>(answer->header.code()), answer->header.message()),
              absl::StatusCode::kInvalidArgument,
-             {"worker 'a' has 13 floats where model 'm' has 12", "trains another network", "`paramctl show`"});
-  CHECK(Rejected() == 1);
+             {"worker 'b' has 13 floats where model 'm' has 12", "trains another network", "`paramctl show`"});
+  CHECK(Rejected("b") == 1);
 }
 
 TEST_CASE_METHOD(Fixture, "a network of another size") {

@@ -34,7 +34,8 @@ class Hostile {
         stub_(OpenChannel(server_->address())),
         session_(&stub_) {
     CreateModel(server_->address(), Spec("m", "downpour", floats, consistency), std::vector<float>(floats, 5));
-    socket_ = JoinReplyByStub(&stub_, "m", "a").shared_memory_socket();
+    socket_ = JoinReplyByStub(&stub_, "m", "a", 1).shared_memory_socket();
+    participant_ = JoinByStub(&stub_, "m", "a");
     auto granted = RequestSegment(socket_, layout_.bytes, kCallTimeout);
     INFO(granted.status());
     REQUIRE(granted.ok());
@@ -57,7 +58,7 @@ class Hostile {
   // A good commit of the next sequence, for `change` to spoil.
   v1::ExchangeRequest Request(const std::function<void(v1::ExchangeRequest*)>& change = nullptr) {
     v1::ExchangeRequest request;
-    *request.mutable_header() = CommitHeader("m", "a", 1, ++sequence_, floats_);
+    *request.mutable_header() = CommitHeader(participant_, ++sequence_, floats_);
     request.mutable_header()->set_segment(granted_.id);
     request.mutable_chunk()->set_shared_begin(layout_.commit_begin);
     request.mutable_chunk()->set_shared_floats(floats_);
@@ -91,6 +92,7 @@ class Hostile {
   v1::ParameterServer::Stub stub_;
   StubSession session_;
   std::string socket_;
+  v1::Participant participant_;
   GrantedSegment granted_;
   std::unique_ptr<Segment> segment_;
   uint64_t sequence_ = 0;
@@ -124,8 +126,8 @@ TEST_CASE("what is wrong about a commit in shared memory is refused, changes not
       {floats(kMost / 4 + 2), absl::StatusCode::kInvalidArgument, range},
       {floats(kFloats + 1), absl::StatusCode::kInvalidArgument, "one chunk"},
       {floats(kFloats - 1), absl::StatusCode::kInvalidArgument, "one chunk"},
-      {[](auto* r) { r->mutable_header()->set_commit_floats(kFloats + 1); }, absl::StatusCode::kInvalidArgument,
-       "3001 floats where model 'm' has 3000"},
+      {[](auto* r) { r->mutable_header()->mutable_commit()->set_floats(kFloats + 1); },
+       absl::StatusCode::kInvalidArgument, "3001 floats where model 'm' has 3000"},
       {[](auto* r) { r->mutable_chunk()->set_offset(1); }, absl::StatusCode::kInvalidArgument, "float 0 was due"},
       {[](auto* r) { r->mutable_chunk()->set_offset(kMost); }, absl::StatusCode::kInvalidArgument, "float 0 was due"},
       {[](auto* r) {
@@ -136,8 +138,8 @@ TEST_CASE("what is wrong about a commit in shared memory is refused, changes not
       {[](auto* r) { r->mutable_header()->clear_segment(); }, absl::StatusCode::kInvalidArgument,
        "shared memory that its header names"},
       {[](auto* r) { r->mutable_header()->set_encoding(v1::FLOAT16); }, absl::StatusCode::kInvalidArgument, "narrowed"},
-      {[](auto* r) { r->mutable_header()->set_initialize(true); }, absl::StatusCode::kInvalidArgument,
-       "an initial center"},
+      {[](auto* r) { r->mutable_header()->mutable_initialize()->set_floats(kFloats); },
+       absl::StatusCode::kInvalidArgument, "an initial center"},
   };
   for (const auto& c : cases) {
     const v1::ExchangeRequest request = worker.Request(c.change);
@@ -230,7 +232,7 @@ TEST_CASE("a hole punched into the segment reads as zero") {
 TEST_CASE("the center is put where the protocol says, and never read back") {
   Hostile worker("async", (6 << 20) + 5);
   v1::ExchangeRequest request = worker.Request();
-  request.mutable_header()->set_pull(true);
+  request.mutable_header()->mutable_commit()->set_pull(true);
   REQUIRE(worker.session().Send(request));
   uint64_t received = 0;
   const uint64_t floats = worker.center().size();

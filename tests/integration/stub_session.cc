@@ -1,6 +1,7 @@
 #include "tests/integration/stub_session.h"
 
 #include <algorithm>
+#include <random>
 
 namespace paramd {
 namespace {
@@ -18,29 +19,52 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server) {
   return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
 }
 
-v1::JoinReply JoinReplyByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker) {
+v1::JoinReply JoinReplyByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker,
+                              uint64_t nonce) {
   grpc::ClientContext context;
   v1::JoinRequest request;
   request.set_model(model);
   request.set_worker(worker);
+  request.set_nonce(nonce);
   v1::JoinReply reply;
   return stub->Join(&context, request, &reply).ok() ? reply : v1::JoinReply();
 }
 
-uint64_t JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker) {
-  return JoinReplyByStub(stub, model, worker).incarnation();
+v1::Participant JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker) {
+  const uint64_t nonce = 1 + uint64_t{std::random_device{}()};
+  const v1::JoinReply joined = JoinReplyByStub(stub, model, worker, nonce);
+  v1::Participant participant;
+  participant.set_model(joined.model().spec().name());
+  participant.set_worker(worker);
+  participant.set_incarnation(joined.incarnation());
+  participant.set_nonce(nonce);
+  participant.set_model_id(joined.model().id());
+  participant.set_daemon_id(joined.daemon_id());
+  return participant;
 }
 
-v1::ExchangeHeader CommitHeader(const std::string& model, const std::string& worker, uint64_t incarnation,
-                                uint64_t sequence, uint64_t floats) {
+v1::ExchangeHeader CommitHeader(const v1::Participant& participant, uint64_t sequence, uint64_t floats, bool pull) {
   v1::ExchangeHeader header;
-  header.set_model(model);
-  header.set_worker(worker);
-  header.set_incarnation(incarnation);
-  header.set_sequence(sequence);
-  header.set_base_version(-1);
-  header.set_commit_floats(floats);
+  *header.mutable_participant() = participant;
+  header.mutable_commit()->set_sequence(sequence);
+  header.mutable_commit()->set_base_version(-1);
+  header.mutable_commit()->set_floats(floats);
+  header.mutable_commit()->set_pull(pull);
   header.set_wait_ms(60'000);
+  return header;
+}
+
+v1::ExchangeHeader PullHeader(const std::string& model) {
+  v1::ExchangeHeader header;
+  header.mutable_participant()->set_model(model);
+  header.mutable_pull();
+  return header;
+}
+
+v1::ExchangeHeader InitializeHeader(const std::string& model, uint64_t floats) {
+  v1::ExchangeHeader header;
+  header.mutable_participant()->set_model(model);
+  header.mutable_initialize()->set_floats(floats);
   return header;
 }
 

@@ -17,15 +17,18 @@ namespace paramd {
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server);
 
-// Joins; an empty reply if that failed. Sends no heartbeats.
-v1::JoinReply JoinReplyByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker);
+// Joins; an empty reply if that failed. Sends no heartbeats. `nonce`: not 0.
+v1::JoinReply JoinReplyByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker,
+                              uint64_t nonce);
 
-// As that, and returns the incarnation; 0 if that failed.
-uint64_t JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker);
+// Joins as another process each time, and returns who speaks from now on; incarnation 0 if that failed.
+v1::Participant JoinByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker);
 
-// The header of a commit by `worker`.
-v1::ExchangeHeader CommitHeader(const std::string& model, const std::string& worker, uint64_t incarnation,
-                                uint64_t sequence, uint64_t floats);
+// The headers of a commit by somebody who joined, of a reader's pull, and of a first center.
+v1::ExchangeHeader CommitHeader(const v1::Participant& participant, uint64_t sequence, uint64_t floats,
+                                bool pull = false);
+v1::ExchangeHeader PullHeader(const std::string& model);
+v1::ExchangeHeader InitializeHeader(const std::string& model, uint64_t floats);
 
 // Thread-compatible. Cancels what is left of the stream at its end.
 class StubSession {

@@ -1,5 +1,6 @@
 // The wire by generated stubs alone, in good and in bad order.
 #include <catch2/catch.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,23 +29,16 @@ TEST_CASE("generated stubs initialize, pull, commit and exchange") {
   const auto server = StartServer();
   REQUIRE(Connect(server->address())->CreateModel(Spec("m", "downpour", 1000)).ok());
   const auto stub = NewStub(*server);
-  const uint64_t incarnation = JoinByStub(stub.get(), "m", "a");
-  REQUIRE(incarnation == 1);
+  const v1::Participant a = JoinByStub(stub.get(), "m", "a");
+  REQUIRE(a.incarnation() == 1);
   StubSession session(stub.get());
 
-  v1::ExchangeHeader initialize;
-  initialize.set_model("m");
-  initialize.set_initialize(true);
-  initialize.set_commit_floats(1000);
-  REQUIRE(session.Send(initialize, 0, std::vector<float>(1000, 5)));
+  REQUIRE(session.Send(InitializeHeader("m", 1000), 0, std::vector<float>(1000, 5)));
   auto answer = session.Receive();
   REQUIRE(answer.has_value());
   CHECK(answer->header.code() == 0);
 
-  v1::ExchangeHeader pull;
-  pull.set_model("m");
-  pull.set_pull(true);
-  REQUIRE(session.Send(pull));
+  REQUIRE(session.Send(PullHeader("m")));
   answer = session.Receive();
   REQUIRE(answer.has_value());
   CHECK(answer->header.code() == 0);
@@ -52,7 +46,7 @@ TEST_CASE("generated stubs initialize, pull, commit and exchange") {
   CHECK(answer->center == std::vector<float>(1000, 5));
 
   // A commit in chunks of any size.
-  REQUIRE(session.Send(CommitHeader("m", "a", incarnation, 1, 1000)));
+  REQUIRE(session.Send(CommitHeader(a, 1, 1000)));
   REQUIRE(session.Send(0, std::vector<float>(1, 2)));
   REQUIRE(session.Send(1, std::vector<float>(998, 2)));
   REQUIRE(session.Send(999, std::vector<float>(1, 2)));
@@ -62,9 +56,9 @@ TEST_CASE("generated stubs initialize, pull, commit and exchange") {
   CHECK(answer->header.version() == 1);
   CHECK(answer->center.empty());
 
-  v1::ExchangeHeader exchange = CommitHeader("m", "a", incarnation, 2, 1000);
-  exchange.set_base_version(1);
-  exchange.set_pull(true);
+  v1::ExchangeHeader exchange = CommitHeader(a, 2, 1000);
+  exchange.mutable_commit()->set_base_version(1);
+  exchange.mutable_commit()->set_pull(true);
   REQUIRE(session.Send(exchange, 0, std::vector<float>(1000, 3)));
   answer = session.Receive();
   REQUIRE(answer.has_value());
@@ -88,15 +82,15 @@ TEST_CASE("one stream serves several models and workers in turn") {
   CreateModel(server->address(), Spec("m", "downpour", 4), std::vector<float>(4, 0));
   CreateModel(server->address(), Spec("n", "downpour", 6), std::vector<float>(6, 0));
   const auto stub = NewStub(*server);
-  const uint64_t a = JoinByStub(stub.get(), "m", "a");
-  const uint64_t b = JoinByStub(stub.get(), "n", "b");
+  const v1::Participant a = JoinByStub(stub.get(), "m", "a");
+  const v1::Participant b = JoinByStub(stub.get(), "n", "b");
   StubSession session(stub.get());
   for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
-    REQUIRE(session.Send(CommitHeader("m", "a", a, sequence, 4), 0, std::vector<float>(4, 1)));
+    REQUIRE(session.Send(CommitHeader(a, sequence, 4), 0, std::vector<float>(4, 1)));
     auto answer = session.Receive();
     REQUIRE(answer.has_value());
     CHECK(answer->header.version() == static_cast<int64_t>(sequence));
-    REQUIRE(session.Send(CommitHeader("n", "b", b, sequence, 6), 0, std::vector<float>(6, 1)));
+    REQUIRE(session.Send(CommitHeader(b, sequence, 6), 0, std::vector<float>(6, 1)));
     answer = session.Receive();
     REQUIRE(answer.has_value());
     CHECK(answer->header.version() == static_cast<int64_t>(sequence));
@@ -107,7 +101,7 @@ TEST_CASE("a commit out of order is refused, and its stream goes on") {
   const auto server = StartServer();
   CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 0));
   const auto stub = NewStub(*server);
-  const uint64_t incarnation = JoinByStub(stub.get(), "m", "a");
+  const v1::Participant a = JoinByStub(stub.get(), "m", "a");
   StubSession session(stub.get());
   const auto refused = [&](absl::StatusCode code, const std::string& text) {
     const auto answer = session.Receive();
@@ -116,36 +110,47 @@ TEST_CASE("a commit out of order is refused, and its stream goes on") {
     CHECK_THAT(answer->header.message(), Catch::Contains(text));
     CHECK_FALSE(answer->header.committed());
   };
-  const v1::ExchangeHeader header = CommitHeader("m", "a", incarnation, 1, 10);
+  const v1::ExchangeHeader header = CommitHeader(a, 1, 10);
 
   REQUIRE(session.Send(header, 3, std::vector<float>(7, 1)));
   refused(absl::StatusCode::kInvalidArgument, "a chunk begins at float 3 where float 0 was due");
   REQUIRE(session.Send(header, 0, std::vector<float>(11, 1)));
   refused(absl::StatusCode::kInvalidArgument, "more than the 10 floats");
-  REQUIRE(session.Send(CommitHeader("m", "a", incarnation, 1, 9), 0, std::vector<float>(9, 1)));
+  REQUIRE(session.Send(CommitHeader(a, 1, 9), 0, std::vector<float>(9, 1)));
   refused(absl::StatusCode::kInvalidArgument, "has 9 floats where model 'm' has 10");
-  REQUIRE(session.Send(CommitHeader("m", "a", incarnation, 0, 10), 0, std::vector<float>(10, 1)));
+  REQUIRE(session.Send(CommitHeader(a, 0, 10), 0, std::vector<float>(10, 1)));
   refused(absl::StatusCode::kInvalidArgument, "count them from 1");
-  REQUIRE(session.Send(CommitHeader("m", "a", incarnation + 1, 1, 10), 0, std::vector<float>(10, 1)));
-  refused(absl::StatusCode::kAborted, "incarnation");
-  REQUIRE(session.Send(CommitHeader("m", "nobody", 1, 1, 10), 0, std::vector<float>(10, 1)));
-  refused(absl::StatusCode::kNotFound, "'nobody' has not joined");
-  REQUIRE(session.Send(CommitHeader("m", "", 0, 1, 10), 0, std::vector<float>(10, 1)));
-  refused(absl::StatusCode::kNotFound, "has not joined");
+  const auto refused_for = [&](const std::function<void(v1::Participant*)>& change, absl::StatusCode code,
+                               const std::string& text) {
+    v1::ExchangeHeader changed = header;
+    change(changed.mutable_participant());
+    REQUIRE(session.Send(changed, 0, std::vector<float>(10, 1)));
+    refused(code, text);
+  };
+  refused_for([](auto* p) { p->set_incarnation(p->incarnation() + 1); }, absl::StatusCode::kAborted, "incarnation");
+  refused_for([](auto* p) { p->set_worker("nobody"); }, absl::StatusCode::kNotFound, "'nobody' has not joined");
+  refused_for([](auto* p) { p->clear_worker(); }, absl::StatusCode::kNotFound, "has not joined");
+  refused_for([](auto* p) { p->set_model_id(p->model_id() + 1); }, absl::StatusCode::kAborted,
+              "deleted and created again");
+  refused_for([](auto* p) { p->set_daemon_id(p->daemon_id() + 1); }, absl::StatusCode::kAborted, "another daemon");
+  refused_for([](auto* p) { p->clear_model_id(); }, absl::StatusCode::kInvalidArgument, "does not say which");
+  refused_for([](auto* p) { p->clear_daemon_id(); }, absl::StatusCode::kInvalidArgument, "does not say which");
   v1::ExchangeHeader future = header;
-  future.set_base_version(7);
+  future.mutable_commit()->set_base_version(7);
   REQUIRE(session.Send(future, 0, std::vector<float>(10, 1)));
   refused(absl::StatusCode::kInvalidArgument, "base version 7, but the center is only at version 0");
   v1::ExchangeHeader unknown = header;
   unknown.set_encoding(static_cast<v1::Encoding>(9));
   REQUIRE(session.Send(unknown, 0, std::vector<float>(10, 1)));
   refused(absl::StatusCode::kUnimplemented, "encoding 9");
-  v1::ExchangeHeader neither;
-  neither.set_model("m");
-  neither.set_worker("a");
-  neither.set_incarnation(incarnation);
-  REQUIRE(session.Send(neither));
-  refused(absl::StatusCode::kInvalidArgument, "neither a commit nor a pull");
+  v1::ExchangeHeader nothing = header;
+  nothing.clear_operation();
+  REQUIRE(session.Send(nothing));
+  refused(absl::StatusCode::kInvalidArgument, "without an operation");
+  v1::ExchangeHeader newer = header;
+  newer.set_must_understand(4);
+  REQUIRE(session.Send(newer, 0, std::vector<float>(10, 1)));
+  refused(absl::StatusCode::kUnimplemented, "bits 4");
 
   // A header in the middle of a commit begins another exchange.
   REQUIRE(session.Send(header, 0, std::vector<float>(5, 1)));
@@ -162,10 +167,7 @@ TEST_CASE("chunks that belong to nothing are passed over") {
   const auto stub = NewStub(*server);
   StubSession session(stub.get());
   REQUIRE(session.Send(0, std::vector<float>(100, 1)));
-  v1::ExchangeHeader pull;
-  pull.set_model("m");
-  pull.set_pull(true);
-  REQUIRE(session.Send(pull));
+  REQUIRE(session.Send(PullHeader("m")));
   const auto answer = session.Receive();
   REQUIRE(answer.has_value());
   CHECK(answer->center == std::vector<float>(10, 4));
@@ -175,9 +177,9 @@ TEST_CASE("garbage ends its own stream and no other") {
   const auto server = StartServer();
   CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 0));
   const auto stub = NewStub(*server);
-  const uint64_t incarnation = JoinByStub(stub.get(), "m", "a");
+  const v1::Participant a = JoinByStub(stub.get(), "m", "a");
   StubSession session(stub.get());
-  REQUIRE(session.Send(CommitHeader("m", "a", incarnation, 1, 10), 0, std::vector<float>(5, 1)));
+  REQUIRE(session.Send(CommitHeader(a, 1, 10), 0, std::vector<float>(5, 1)));
 
   for (const std::string& bytes : {std::string("\xff\xff\xff\xff\xff"), std::string("GET / HTTP/1.1"),
                                    std::string("\x0a\x7fshort"), std::string("\x12\x04\x12\x7f", 4)}) {
@@ -204,9 +206,7 @@ TEST_CASE("the history of many workers can be read whole") {
   constexpr int kRecords = 10'000;
   for (int w = 0; w < kWorkers; ++w) {
     v1::ReportHistoryRequest report;
-    report.set_model("m");
-    report.set_worker(std::to_string(w));
-    report.set_incarnation(JoinByStub(stub.get(), "m", std::to_string(w)));
+    *report.mutable_participant() = JoinByStub(stub.get(), "m", std::to_string(w));
     report.set_batch(1);
     for (int i = 1; i <= kRecords; ++i) {
       v1::HistoryRecord* record = report.add_records();

@@ -276,12 +276,12 @@ class BytesFixture {
 
   BytesFixture() : server_(StartServer()), channel_(OpenChannel(server_->address())), stub_(channel_) {
     CreateModel(server_->address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 0));
-    incarnation_ = JoinByStub(&stub_, "m", "a");
+    participant_ = JoinByStub(&stub_, "m", "a");
     stream_ = std::make_unique<RawStream>(channel_);
   }
 
   v1::ExchangeHeader Header(v1::Encoding encoding, uint64_t sequence) const {
-    v1::ExchangeHeader header = CommitHeader("m", "a", incarnation_, sequence, kFloats);
+    v1::ExchangeHeader header = CommitHeader(participant_, sequence, kFloats);
     header.set_encoding(encoding);
     return header;
   }
@@ -302,7 +302,7 @@ class BytesFixture {
   const std::unique_ptr<Server> server_;
   const std::shared_ptr<grpc::Channel> channel_;
   v1::ParameterServer::Stub stub_;
-  uint64_t incarnation_ = 0;
+  v1::Participant participant_;
   std::unique_ptr<RawStream> stream_;
 };
 
@@ -326,7 +326,7 @@ TEST_CASE_METHOD(BytesFixture,
 
   // In odd parts, and then once more as a retry, which is passed over to its last byte.
   v1::ExchangeHeader whole = header;
-  whole.set_pull(true);
+  whole.mutable_commit()->set_pull(true);
   for (int attempt = 0; attempt < 2; ++attempt) {
     INFO(attempt);
     REQUIRE(stream().Write(Message(&whole, 0, good.substr(0, 6))));
@@ -349,7 +349,7 @@ TEST_CASE_METHOD(BytesFixture, "each exchange of a stream has an encoding of its
   for (const v1::Encoding encoding : {v1::FLOAT16, v1::FLOAT32, v1::BFLOAT16, v1::FLOAT16}) {
     const std::vector<float> update = Gaussian(kFloats, ++sequence);
     v1::ExchangeHeader header = Header(encoding, sequence);
-    header.set_pull(true);
+    header.mutable_commit()->set_pull(true);
     REQUIRE(stream().Write(Message(&header, 0, Bytes(encoding, update))));
     expected = Sum(expected, Rounded(encoding, update));
     CHECK(ReadReply(&stream()).chunk().data() == Bytes(encoding, expected));
@@ -358,8 +358,8 @@ TEST_CASE_METHOD(BytesFixture, "each exchange of a stream has an encoding of its
 }
 
 TEST_CASE_METHOD(BytesFixture, "a first center that is not float32, and an encoding that nobody knows, are refused") {
-  v1::ExchangeHeader initialize = Header(v1::FLOAT16, 0);
-  initialize.set_initialize(true);
+  v1::ExchangeHeader initialize = InitializeHeader("m", kFloats);
+  initialize.set_encoding(v1::FLOAT16);
   REQUIRE(stream().Write(Message(&initialize, 0, Bytes(v1::FLOAT16, std::vector<float>(kFloats, 0)))));
   CheckRefused(absl::StatusCode::kInvalidArgument, "comes as f16");
   const v1::ExchangeHeader unknown = Header(static_cast<v1::Encoding>(3), 1);
@@ -375,7 +375,7 @@ TEST_CASE_METHOD(BytesFixture, "a narrow commit takes as much room in flight as 
                                                     // The center that is pulled is held as float32.
                                                     {v1::FLOAT16, true, 4 * kFloats}}));
   v1::ExchangeHeader header = Header(encoding, 1);
-  header.set_pull(pull);
+  header.mutable_commit()->set_pull(pull);
   const std::string all = Bytes(encoding, std::vector<float>(kFloats, 1));
   REQUIRE(stream().Write(Message(&header, 0, all.substr(0, 8))));
   const uint64_t expected = bytes;

@@ -62,13 +62,14 @@ inline Decoded Decode(grpc::ByteBuffer buffer) {
 
 inline v1::ExchangeHeader SampleHeader() {
   v1::ExchangeHeader header;
-  header.set_model("mnist");
-  header.set_worker("worker-0");
-  header.set_incarnation(3);
-  header.set_sequence(1'000'000);
-  header.set_base_version(-1);
-  header.set_commit_floats(uint64_t{1} << 33);
-  header.set_pull(true);
+  header.mutable_participant()->set_model("mnist");
+  header.mutable_participant()->set_worker("worker-0");
+  header.mutable_participant()->set_incarnation(3);
+  header.mutable_participant()->set_model_id(~uint64_t{0});
+  header.mutable_commit()->set_sequence(1'000'000);
+  header.mutable_commit()->set_base_version(-1);
+  header.mutable_commit()->set_floats(uint64_t{1} << 33);
+  header.mutable_commit()->set_pull(true);
   return header;
 }
 

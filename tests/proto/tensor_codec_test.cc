@@ -188,9 +188,9 @@ TEST_CASE("a second chunk in one message is refused") {
 
 TEST_CASE("a header in two parts is one, as protobuf has it") {
   v1::ExchangeHeader first;
-  first.set_model("m");
+  first.mutable_participant()->set_model("m");
   v1::ExchangeHeader second;
-  second.set_worker("w");
+  second.mutable_participant()->set_worker("w");
   const std::string bytes =
       Delimited(kHeaderTag, first.SerializeAsString()) + Delimited(kHeaderTag, second.SerializeAsString());
   first.MergeFrom(second);

@@ -14,8 +14,8 @@ using Catch::Matchers::Contains;
 v1::ReportHistoryRequest Report(const std::string& worker, uint64_t batch, const std::vector<double>& losses,
                                 uint64_t first_step = 1) {
   v1::ReportHistoryRequest request;
-  request.set_worker(worker);
-  request.set_incarnation(1);
+  request.mutable_participant()->set_worker(worker);
+  request.mutable_participant()->set_incarnation(1);
   request.set_batch(batch);
   request.add_metric_names("accuracy");
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -89,7 +89,7 @@ TEST_CASE("A new incarnation counts its reports anew, and adds to the worker's h
   History history(100);
   REQUIRE(history.Report(Report("a", 1, {1})).ok());
   v1::ReportHistoryRequest again = Report("a", 1, {2});
-  again.set_incarnation(2);
+  again.mutable_participant()->set_incarnation(2);
   REQUIRE(history.Report(again).ok());
   REQUIRE(history.Report(again).ok());
   CHECK(Losses(Read(history).workers(0)) == std::vector<double>{1, 2});
@@ -109,7 +109,7 @@ TEST_CASE("A report whose records and metric names don't match is refused and ke
 TEST_CASE("At most 64 metrics are kept") {
   History history(100);
   v1::ReportHistoryRequest request;
-  request.set_worker("a");
+  request.mutable_participant()->set_worker("a");
   for (int i = 0; i < 65; ++i) request.add_metric_names(absl::StrCat("m", i));
   const absl::Status status = history.Report(request);
   CHECK(status.code() == absl::StatusCode::kInvalidArgument);

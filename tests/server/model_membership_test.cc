@@ -84,8 +84,8 @@ TEST_CASE("A new incarnation fences the commits, pulls and heartbeats of the old
   CHECK(f.model
             ->Report([] {
               v1::ReportHistoryRequest request;
-              request.set_worker("a");
-              request.set_incarnation(1);
+              request.mutable_participant()->set_worker("a");
+              request.mutable_participant()->set_incarnation(1);
               return request;
             }())
             .code() == absl::StatusCode::kAborted);
@@ -253,8 +253,8 @@ TEST_CASE("Every call of a worker renews its lease") {
   check("a chunk of a commit", [&] { f.model->FindLease("a", 1)->Renew(f.clock.Now()); });
   check("report", [&] {
     v1::ReportHistoryRequest request;
-    request.set_worker("a");
-    request.set_incarnation(1);
+    request.mutable_participant()->set_worker("a");
+    request.mutable_participant()->set_incarnation(1);
     CHECK(f.model->Report(request).ok());
   });
 }
@@ -301,8 +301,8 @@ TEST_CASE(
   CHECK(status.code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(Text(status), Contains("--max_workers") && Contains("2 live workers"));
   v1::ReportHistoryRequest report;
-  report.set_worker("a");
-  report.set_incarnation(1);
+  report.mutable_participant()->set_worker("a");
+  report.mutable_participant()->set_incarnation(1);
   report.add_records();
   REQUIRE(f.model->Report(report).ok());
   REQUIRE(a.Leave().ok());

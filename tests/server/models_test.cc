@@ -187,7 +187,8 @@ TEST_CASE("A join answers with the model's whole specification, the incarnation 
   CHECK(reply->model().spec().hyperparameters_size() == 2);
   CHECK(reply->incarnation() == 1);
   CHECK(reply->lease_s() == 12);
-  CHECK(reply->model().workers_size() == 1);
+  CHECK(reply->model().workers_size() == 0);
+  CHECK(reply->model().live_workers() == 1);
 }
 
 TEST_CASE("Leases run out in every model at the tick") {
