@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,12 +12,21 @@
 
 namespace paramd {
 
+// An input of a minibatch beside its features: row-major values of one type.
+struct Input {
+  std::vector<int64_t> shape;
+  std::variant<std::vector<float>, std::vector<double>, std::vector<int32_t>, std::vector<int64_t>,
+               std::vector<uint8_t>>
+      values;
+};
+
 // One minibatch. Features are row-major [rows, columns]; labels are whatever the model makes of them, one or more
-// a row. The loop only passes it on.
+// a row; further inputs, or integers, whatever model and source agree on. The loop only passes it on.
 struct Batch {
   int64_t rows = 0;
   std::vector<float> features;
   std::vector<float> labels;
+  std::vector<Input> inputs;
 };
 
 // A model with parameters and a train-on-batch step. Called from one thread at a time. An exception that leaves a

@@ -74,6 +74,7 @@ paramd_code paramd_admin_connect(const char* server, double timeout, paramd_admi
     auto made = std::make_unique<paramd_admin>();
     auto connected = paramd::Admin::Connect(server, *duration);
     if (!connected.ok()) return connected.status();
+    if (auto status = (*connected)->GetStatus(); !status.ok()) return status.status();
     made->admin = *std::move(connected);
     *admin = made.release();
     return absl::OkStatus();

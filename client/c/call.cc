@@ -30,6 +30,11 @@ absl::Status CheckGiven(std::initializer_list<Given> parameters) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNames(const char* const* names, size_t count) {
+  if (count == 0 || (names != nullptr && std::count(names, names + count, nullptr) == 0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("there are ", count, " metrics, and each needs a name"));
+}
+
 absl::StatusOr<absl::Duration> Timeout(double seconds) {
   if (std::isnan(seconds)) return absl::InvalidArgumentError("a timeout is not a number; give seconds, or -1 for none");
   return seconds < 0 ? absl::InfiniteDuration() : absl::Seconds(seconds);

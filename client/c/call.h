@@ -42,6 +42,9 @@ struct Given {
 };
 absl::Status CheckGiven(std::initializer_list<Given> parameters);
 
+// INVALID_ARGUMENT unless there are `count` names of metrics.
+absl::Status CheckNames(const char* const* names, size_t count);
+
 // Negative: infinite. INVALID_ARGUMENT if it is not a number.
 absl::StatusOr<absl::Duration> Timeout(double seconds);
 

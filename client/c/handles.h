@@ -2,9 +2,12 @@
 #ifndef PARAMD_CLIENT_C_HANDLES_H_
 #define PARAMD_CLIENT_C_HANDLES_H_
 
+#include <atomic>
 #include <memory>
 #include <stop_token>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "client/c/paramd.h"
 #include "client/mlp/mlp.h"
 #include "client/worker.h"
@@ -24,6 +27,7 @@ struct paramd_worker_options {
 
 struct paramd_worker {
   std::unique_ptr<paramd::Worker> worker;
+  std::atomic<bool> has_window{false};
 };
 
 struct paramd_mlp {
@@ -32,6 +36,13 @@ struct paramd_mlp {
 };
 
 namespace paramd::c {
+
+// A minibatch as a callback gets it, which refers to `batch` and to `inputs`.
+paramd_batch View(const Batch& batch, std::vector<paramd_input>* inputs);
+// Copies what a callback gave. INVALID_ARGUMENT if it can't be one.
+absl::Status Copy(const paramd_batch& view, Batch* batch);
+// Without the inputs, which a batch that a program of ABI version 1 made does not have.
+absl::Status CopyFloats(const paramd_batch& view, Batch* batch);
 
 // The network behind a trainable that paramd_mlp_trainable has filled, else null.
 Mlp* FindMlp(const paramd_trainable& trainable);

@@ -24,14 +24,8 @@ paramd_code TrainOnBatch(void* context, const paramd_batch* batch, double* resul
     if (auto status = CheckGiven({{context, "context"}, {batch, "batch"}, {results, "results"}}); !status.ok()) {
       return status;
     }
-    if (auto status = CheckGiven({{batch->features, "batch.features"}, {batch->labels, "batch.labels"}});
-        !status.ok()) {
-      return status;
-    }
     paramd::Batch& copy = static_cast<paramd_mlp*>(context)->batch;
-    copy.rows = batch->rows;
-    copy.features.assign(batch->features, batch->features + batch->feature_floats);
-    copy.labels.assign(batch->labels, batch->labels + batch->label_floats);
+    if (auto status = paramd::c::CopyFloats(*batch, &copy); !status.ok()) return status;
     auto trained = NetworkOf(context)->TrainOnBatch(copy);
     if (!trained.ok()) return trained.status();
     std::copy(trained->begin(), trained->end(), results);

@@ -8,15 +8,34 @@
  *   if (paramd_worker_join(options, &worker) != PARAMD_OK) fprintf(stderr, "%s\n", paramd_error_message());
  *
  * Every function that can fail returns a paramd_code; paramd_error_message() then says what happened, the likely cause
- * and the next step. What a call gives through a pointer is untouched when it fails. Strings are UTF-8, end with NUL
- * and are copied. A null pointer where an object is needed is PARAMD_INVALID_ARGUMENT, or 0 or null from a function
- * that returns no code; every *_free takes null. Times are in seconds; a negative timeout is none. Nothing exits,
- * aborts, logs or throws. client/worker.h, train.h and admin.h of the sources tell what the calls of the same names do,
- * and which errors they give.
+ * and the next step. What a call gives through a pointer is untouched when it fails, except where it says otherwise.
+ * Strings are UTF-8, end with NUL and are copied. A null pointer where an object is needed is PARAMD_INVALID_ARGUMENT,
+ * or 0 or null from a function that returns no code; every *_free takes null. Nothing exits, aborts, logs or throws.
  *
- * The ABI grows and does not change: PARAMD_ABI_VERSION counts what was added. Structures that a caller fills begin
- * with their own size (`.struct_size = sizeof(paramd_...)`), so that they can grow too; what is zero after it is the
- * default. */
+ * Times are in seconds. A timeout bounds a whole call, retries and waiting for others included; 0 is one attempt that
+ * waits for nobody, and a negative one is none. Where a structure has a timeout, 0 is its default.
+ *
+ * Errors that any call with a daemon can give:
+ *   PARAMD_INVALID_ARGUMENT    an argument is wrong: a length, a name, NaN or infinity in floats. Nothing was changed
+ *   PARAMD_NOT_FOUND           no such model or algorithm
+ *   PARAMD_ALREADY_EXISTS      the model, or its first center, exists and differs. Nothing was changed
+ *   PARAMD_ABORTED             a newer incarnation of this worker has joined, or model or daemon are others than those
+ *                              it joined: stop, or join again
+ *   PARAMD_FAILED_PRECONDITION the worker has left, the model has no center or a problem, the process was forked after
+ *                              the join, or a paramd_window has this worker
+ *   PARAMD_RESOURCE_EXHAUSTED  a limit of the daemon, or of memory here
+ *   PARAMD_DEADLINE_EXCEEDED   no answer within the timeout. A commit may have been applied, but never will be twice
+ *   PARAMD_UNAVAILABLE         the daemon can't be reached, or was silent for rpc_timeout, in spite of retries. A
+ * commit may have been applied PARAMD_CANCELLED           a cancel. A commit may have been applied PARAMD_UNIMPLEMENTED
+ * the daemon is older than this library and lacks what the call needs PARAMD_INTERNAL            a fault of paramd's or
+ * of a callback's paramd_worker_commit_state tells whether a commit whose call failed has been applied. After a call
+ * that failed, a center that was to be written holds nothing useful.
+ *
+ * A process that forks joins in the child: what was joined or connected before belongs to the parent.
+ *
+ * The ABI grows and does not change: PARAMD_ABI_VERSION counts what was added, paramd_abi_version() what this library
+ * has. Structures that a caller fills begin with their own size (`.struct_size = sizeof(paramd_...)`), so that they can
+ * grow too; what is zero after it is the default. */
 #ifndef PARAMD_CLIENT_C_PARAMD_H_
 #define PARAMD_CLIENT_C_PARAMD_H_
 
@@ -27,7 +46,7 @@
 extern "C" {
 #endif
 
-#define PARAMD_ABI_VERSION 1
+#define PARAMD_ABI_VERSION 2
 
 #if defined(__GNUC__)
 #define PARAMD_API __attribute__((visibility("default")))
@@ -83,8 +102,8 @@ PARAMD_API paramd_code paramd_model_spec_set_consistency(paramd_model_spec* spec
 PARAMD_API paramd_code paramd_model_spec_set_hyperparameter(paramd_model_spec* spec, const char* name, double value);
 
 /* How a worker joins. Keys, as the flags of programs: server (HOST:PORT or unix:PATH), model, worker, incarnation,
- * join_timeout, rpc_timeout, transport (auto, grpc, shm), wire (f32, f16, bf16). Thread-compatible; a join copies it.
- */
+ * join_timeout and rpc_timeout (60 if not set; how long the daemon may take to come up, and later be away or silent),
+ * transport (auto, grpc, shm), wire (f32, f16, bf16). Thread-compatible; a join copies it. */
 typedef struct paramd_worker_options paramd_worker_options;
 PARAMD_API paramd_worker_options* paramd_worker_options_new(void);
 PARAMD_API void paramd_worker_options_free(paramd_worker_options* options);
@@ -92,7 +111,8 @@ PARAMD_API paramd_code paramd_worker_options_set(paramd_worker_options* options,
 /* Creates the model first if it isn't there. Copies the spec. */
 PARAMD_API paramd_code paramd_worker_options_set_spec(paramd_worker_options* options, const paramd_model_spec* spec);
 PARAMD_API paramd_code paramd_worker_options_set_canceller(paramd_worker_options* options, paramd_canceller* canceller);
-/* Told of reconnects, retries and failed heartbeats, from any thread. `message` lives as long as the call. */
+/* Told of waiting for a daemon, reconnects, retries and failed heartbeats, from any thread. `message` lives as long as
+ * the call. */
 PARAMD_API paramd_code paramd_worker_options_set_on_event(paramd_worker_options* options,
                                                           void (*on_event)(void* context, const char* message),
                                                           void* context);
@@ -105,27 +125,52 @@ typedef struct paramd_exchanged {
   int64_t staleness;
 } paramd_exchanged;
 
+/* Waits for the daemon within join_timeout. Errors: also PARAMD_DEADLINE_EXCEEDED if it did not come up, and with
+ * transport=shm why there is no shared memory (PARAMD_UNAVAILABLE, _RESOURCE_EXHAUSTED, _PERMISSION_DENIED). */
 PARAMD_API paramd_code paramd_worker_join(const paramd_worker_options* options, paramd_worker** worker);
 /* Leaves if nobody did; never blocks longer than a second. */
 PARAMD_API void paramd_worker_free(paramd_worker* worker);
 
-PARAMD_API size_t paramd_worker_parameters(const paramd_worker* worker); /* floats in the center */
 PARAMD_API uint64_t paramd_worker_incarnation(const paramd_worker* worker);
-/* The model's name: an ensemble gives each worker its own. Lives as long as the worker. */
-PARAMD_API const char* paramd_worker_model(const paramd_worker* worker);
 PARAMD_API const char* paramd_worker_transport(const paramd_worker* worker); /* "grpc" or "shm", at the moment */
+PARAMD_API const char* paramd_worker_wire(const paramd_worker* worker);      /* "f32", "f16" or "bf16", at the moment */
 
-/* `floats` must be the length of the center; `update` and `center` must not overlap. `exchanged` may be null. */
+/* The model as it was when the worker joined: all that a program needs to follow its algorithm. What is given lives as
+ * long as the worker; an index out of range gives null, and 0. */
+PARAMD_API const char* paramd_worker_model(const paramd_worker* worker); /* an ensemble gives each worker its own */
+PARAMD_API size_t paramd_worker_parameters(const paramd_worker* worker); /* floats in the center */
+PARAMD_API const char* paramd_worker_algorithm(const paramd_worker* worker);
+PARAMD_API const char* paramd_worker_consistency(const paramd_worker* worker);
+/* Every hyperparameter, defaults included. */
+PARAMD_API size_t paramd_worker_hyperparameters(const paramd_worker* worker);
+PARAMD_API const char* paramd_worker_hyperparameter_name(const paramd_worker* worker, size_t index);
+PARAMD_API double paramd_worker_hyperparameter_value(const paramd_worker* worker, size_t index);
+/* Tensors, in the order of the center. */
+PARAMD_API size_t paramd_worker_tensors(const paramd_worker* worker);
+PARAMD_API const char* paramd_worker_tensor_name(const paramd_worker* worker, size_t index);
+/* Returns its dimensions, and sets `*rank` to how many there are; null for a scalar. */
+PARAMD_API const int64_t* paramd_worker_tensor_shape(const paramd_worker* worker, size_t index, size_t* rank);
+
+/* `floats` must be the length of the center; `update` and `center` must not overlap. `exchanged` may be null. One at a
+ * time: another one waits for its turn, within its own timeout. */
+
+/* Makes `center` the model's first center. PARAMD_ALREADY_EXISTS if it has another one; OK if it is the same, or was.
+ */
 PARAMD_API paramd_code paramd_worker_initialize(paramd_worker* worker, const float* center, size_t floats,
                                                 double timeout);
+/* Waits for a first center. */
 PARAMD_API paramd_code paramd_worker_pull(paramd_worker* worker, float* center, size_t floats, double timeout,
                                           paramd_exchanged* exchanged);
+/* Both return once the commit is applied and the model's consistency lets the worker go on. */
 PARAMD_API paramd_code paramd_worker_commit(paramd_worker* worker, const float* update, size_t floats, double timeout,
                                             paramd_exchanged* exchanged);
 PARAMD_API paramd_code paramd_worker_exchange(paramd_worker* worker, const float* update, float* center, size_t floats,
                                               double timeout, paramd_exchanged* exchanged);
 /* Memory of the worker itself, of the center's length, that spares copies where the data goes through shared memory;
- * null if it has none. It goes with the worker. */
+ * null if it has none. It stays where it is, and goes with the worker. Over every transport: a call only ever reads the
+ * commit buffer, and only if it is given that, so what was written there stays; the center buffer is scratch of every
+ * call, so that it holds a center only after a call that was given it and until the next call of any kind, and may
+ * still change after one that failed. */
 PARAMD_API float* paramd_worker_commit_buffer(paramd_worker* worker);
 PARAMD_API float* paramd_worker_center_buffer(paramd_worker* worker);
 
@@ -136,14 +181,34 @@ PARAMD_API paramd_code paramd_worker_resume(paramd_worker* worker);
 /* `error`: why the worker failed; null if it did not. Not ended by a cancel. */
 PARAMD_API paramd_code paramd_worker_leave(paramd_worker* worker, const char* error, double timeout);
 
-/* One minibatch: features [rows, columns], row-major; labels as the model wants them. Filled by a source with memory of
- * its own that stays until its next call. */
+typedef enum paramd_type {
+  PARAMD_FLOAT32 = 0,
+  PARAMD_FLOAT64 = 1,
+  PARAMD_INT32 = 2,
+  PARAMD_INT64 = 3,
+  PARAMD_UINT8 = 4
+} paramd_type;
+
+/* An input of a minibatch beside its features: row-major values of one type. */
+typedef struct paramd_input {
+  paramd_type type;
+  const int64_t* shape;
+  size_t rank;
+  const void* values;
+  size_t count; /* of values */
+} paramd_input;
+
+/* One minibatch: features [rows, columns], row-major; labels as the model wants them; and more, or other, inputs where
+ * model and source agree on some. Filled by a source with memory of its own that stays until its next call. The library
+ * makes it: `inputs` and what follows are there from ABI version 2 on. */
 typedef struct paramd_batch {
-  int64_t rows;
+  int64_t rows; /* at least 1 */
   const float* features;
   size_t feature_floats;
   const float* labels;
   size_t label_floats;
+  const paramd_input* inputs;
+  size_t input_count;
 } paramd_batch;
 
 /* A model of one's own. Callbacks come from the thread that called paramd_train. One that fails returns a code other
@@ -200,10 +265,73 @@ typedef struct paramd_train_summary {
 } paramd_train_summary;
 
 /* All that a worker process does: joins, initializes the center if it is the first, trains with the model's algorithm,
- * reports history and leaves. `summary` and `train_options` may be null. */
+ * reports history and leaves. `summary` and `train_options` may be null; `summary` tells how far it came also if it
+ * failed or was cancelled. Errors: those of a join and an exchange, and what callbacks return; PARAMD_INVALID_ARGUMENT
+ * for options, batches and a loss that can't be. The window in which it failed is not committed. */
 PARAMD_API paramd_code paramd_train(const paramd_worker_options* options, const paramd_train_options* train_options,
                                     const paramd_trainable* trainable, const paramd_batch_source* source,
                                     paramd_train_summary* summary);
+
+/* Windows of minibatches and the exchanges between them, as the model's algorithm wants them, for a training loop of
+ * one's own:
+ *
+ *   paramd_window_new(worker, tensors, 2, NULL, &window);
+ *   paramd_window_begin(window);                         the center is in the tensors now
+ *   for each minibatch {
+ *     paramd_window_before_step(window);
+ *     ... one optimizer step, in place; its loss is in results[0] ...
+ *     paramd_window_after_step(window, epoch, results, &full);
+ *     if (full) paramd_window_end(window);
+ *   }
+ *   paramd_window_finish(window);
+ *
+ * While it lives the worker's pull, commit and exchange are PARAMD_FAILED_PRECONDITION. An error of a call ends the
+ * window: later ones return it again, and all but _abandon change nothing more. Not thread-safe. */
+typedef struct paramd_window paramd_window;
+
+typedef struct paramd_span {
+  float* floats;
+  size_t count;
+} paramd_span;
+
+typedef struct paramd_window_options {
+  size_t struct_size;
+  int64_t communication_window; /* 0: the model's */
+  int overlap;                  /* exchange on a second thread while the next window trains */
+  double exchange_timeout;      /* 0, too: none */
+  size_t metrics;               /* how many metrics after_step gets beside the loss */
+  const char* const* metric_names;
+} paramd_window_options;
+
+typedef struct paramd_window_statistics {
+  int64_t steps;     /* taken */
+  int64_t exchanges; /* that were answered */
+  int64_t exchanged; /* steps that these were of */
+  double mean_staleness;
+  double exchanging_s; /* that training stood still for exchanges */
+} paramd_window_statistics;
+
+/* `parameters`: all of the model's, in its tensor order, in as many spans as the program has tensors. Their memory must
+ * outlive the window, as must the worker; it is read and written in calls of the window only. If the model has no
+ * center they are made that. `options` may be null. */
+PARAMD_API paramd_code paramd_window_new(paramd_worker* worker, const paramd_span* parameters, size_t spans,
+                                         const paramd_window_options* options, paramd_window** window);
+/* Waits for an exchange under way; paramd_worker_cancel ends that. */
+PARAMD_API void paramd_window_free(paramd_window* window);
+PARAMD_API paramd_code paramd_window_begin(paramd_window* window);
+PARAMD_API paramd_code paramd_window_before_step(paramd_window* window);
+/* `results`: the loss, then the metrics, for the worker's history; `epoch`: the position in the data, for it, too.
+ * `*full`: whether it is time for paramd_window_end. It is never, where paramd_window_by_epoch: end each epoch then. */
+PARAMD_API paramd_code paramd_window_after_step(paramd_window* window, double epoch, const double* results, int* full);
+PARAMD_API int paramd_window_by_epoch(const paramd_window* window);
+/* Exchanges the window, full or not, or with `overlap` begins to. */
+PARAMD_API paramd_code paramd_window_end(paramd_window* window);
+/* Exchanges what is left; nothing is under way any more. */
+PARAMD_API paramd_code paramd_window_finish(paramd_window* window);
+/* After a step that failed, in place of finish: what is under way is waited for and goes to the history; nothing more
+ * is committed. Returns what became of it. */
+PARAMD_API paramd_code paramd_window_abandon(paramd_window* window);
+PARAMD_API paramd_code paramd_window_get_statistics(const paramd_window* window, paramd_window_statistics* statistics);
 
 /* A ready-made model: a perceptron with ReLU between its layers and softmax cross-entropy on top. Labels are class
  * numbers, one a row. Metric: accuracy. Thread-compatible. */
@@ -238,6 +366,8 @@ typedef struct paramd_model_info {
   uint64_t waiting; /* workers whose exchange waits for others, or for the first center */
 } paramd_model_info;
 
+/* Connects within `timeout`, which then bounds each call, too: PARAMD_DEADLINE_EXCEEDED or PARAMD_UNAVAILABLE if no
+ * daemon answers. */
 PARAMD_API paramd_code paramd_admin_connect(const char* server, double timeout, paramd_admin** admin);
 PARAMD_API void paramd_admin_free(paramd_admin* admin);
 PARAMD_API paramd_code paramd_admin_create_model(paramd_admin* admin, const paramd_model_spec* spec);
@@ -247,8 +377,10 @@ PARAMD_API paramd_code paramd_admin_get_model(paramd_admin* admin, const char* m
  * writes at most `capacity` of them. */
 PARAMD_API paramd_code paramd_admin_staleness(paramd_admin* admin, const char* model, uint64_t* histogram,
                                               size_t capacity, size_t* entries);
+/* Waits for a first center. `floats` must be its length. */
 PARAMD_API paramd_code paramd_admin_pull(paramd_admin* admin, const char* model, float* center, size_t floats,
                                          int64_t* version);
+/* As paramd_worker_initialize. */
 PARAMD_API paramd_code paramd_admin_initialize(paramd_admin* admin, const char* model, const float* center,
                                                size_t floats);
 

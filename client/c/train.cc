@@ -1,6 +1,5 @@
 #include "client/train.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -38,11 +37,7 @@ class Trained : public paramd::Trainable {
   absl::Span<float> parameters() override { return absl::MakeSpan(given_.parameters, given_.floats); }
 
   absl::StatusOr<std::vector<double>> TrainOnBatch(const paramd::Batch& batch) override {
-    const paramd_batch view{.rows = batch.rows,
-                            .features = batch.features.data(),
-                            .feature_floats = batch.features.size(),
-                            .labels = batch.labels.data(),
-                            .label_floats = batch.labels.size()};
+    const paramd_batch view = paramd::c::View(batch, &inputs_);
     std::vector<double> results(1 + given_.metrics);
     auto status = CallBack("train_on_batch", [&](char* message, size_t size) {
       return given_.train_on_batch(given_.context, &view, results.data(), message, size);
@@ -58,6 +53,7 @@ class Trained : public paramd::Trainable {
  private:
   const paramd_trainable given_;
   const std::vector<std::string> metric_names_;
+  std::vector<paramd_input> inputs_;  // of the batch that is trained
 };
 
 class Source : public paramd::BatchSource {
@@ -71,12 +67,9 @@ class Source : public paramd::BatchSource {
         "next", [&](char* message, size_t size) { return given_.next(given_.context, &view, &more, message, size); });
     if (!status.ok()) return status;
     if (more == 0) return false;
-    if ((view.features == nullptr && view.feature_floats > 0) || (view.labels == nullptr && view.label_floats > 0)) {
-      return absl::InvalidArgumentError("the callback next gave a batch with floats at a null pointer");
+    if (status = paramd::c::Copy(view, batch); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat("the callback next: ", status.message()));
     }
-    batch->rows = view.rows;
-    batch->features.assign(view.features, view.features + view.feature_floats);
-    batch->labels.assign(view.labels, view.labels + view.label_floats);
     return true;
   }
 
@@ -103,11 +96,7 @@ absl::Status CheckTrainable(const paramd_trainable& given) {
     return absl::InvalidArgumentError(
         "a paramd_trainable needs parameters, train_on_batch, learning_rate and set_learning_rate");
   }
-  if (given.metrics > 0 && (given.metric_names == nullptr ||
-                            std::count(given.metric_names, given.metric_names + given.metrics, nullptr) > 0)) {
-    return absl::InvalidArgumentError("every metric of a paramd_trainable needs a name");
-  }
-  return absl::OkStatus();
+  return paramd::c::CheckNames(given.metric_names, given.metrics);
 }
 
 absl::StatusOr<paramd::TrainOptions> ReadOptions(const paramd_train_options* given) {
@@ -146,21 +135,22 @@ absl::Status Train(const paramd_worker_options* options, const paramd_train_opti
   Trained trained(*read_trainable);
   Source read_from(*read_source);
   paramd::Mlp* const mlp = paramd::c::FindMlp(*read_trainable);
+  paramd::TrainSummary trained_so_far;
   const auto result = paramd::RunWorker(options->options, *read_options,
-                                        mlp != nullptr ? static_cast<paramd::Trainable*>(mlp) : &trained, &read_from);
-  if (!result.ok()) return result.status();
+                                        mlp != nullptr ? static_cast<paramd::Trainable*>(mlp) : &trained, &read_from,
+                                        nullptr, &trained_so_far);
   if (summary != nullptr) {
-    *summary = {.steps = result->steps,
-                .samples = result->samples,
-                .exchanges = result->exchanges,
-                .epochs = result->epochs,
-                .mean_staleness = result->mean_staleness,
-                .wall_s = absl::ToDoubleSeconds(result->wall),
-                .exchanging_s = absl::ToDoubleSeconds(result->exchanging),
-                .last_loss = result->last_loss,
-                .reached_target_loss = result->reached_target_loss ? 1 : 0};
+    *summary = {.steps = trained_so_far.steps,
+                .samples = trained_so_far.samples,
+                .exchanges = trained_so_far.exchanges,
+                .epochs = trained_so_far.epochs,
+                .mean_staleness = trained_so_far.mean_staleness,
+                .wall_s = absl::ToDoubleSeconds(trained_so_far.wall),
+                .exchanging_s = absl::ToDoubleSeconds(trained_so_far.exchanging),
+                .last_loss = trained_so_far.last_loss,
+                .reached_target_loss = trained_so_far.reached_target_loss ? 1 : 0};
   }
-  return absl::OkStatus();
+  return result.status();
 }
 
 }  // namespace

@@ -13,9 +13,13 @@ using paramd::c::Guard;
 
 namespace {
 
-// Calls call(timeout) and gives what it brought to `exchanged`, if that is not null.
+// Calls call(timeout), unless a window has the worker, and gives what it brought to `exchanged`, if that is not null.
 template <typename Call>
-absl::Status Exchange(double timeout, paramd_exchanged* exchanged, const Call& call) {
+absl::Status Exchange(const paramd_worker* worker, double timeout, paramd_exchanged* exchanged, const Call& call) {
+  if (worker->has_window) {
+    return absl::FailedPreconditionError(
+        "a paramd_window has this worker, whose exchanges would disturb it: free the window first");
+  }
   auto duration = paramd::c::Timeout(timeout);
   if (!duration.ok()) return duration.status();
   auto result = call(*duration);
@@ -23,6 +27,8 @@ absl::Status Exchange(double timeout, paramd_exchanged* exchanged, const Call& c
   if (exchanged != nullptr) *exchanged = {.version = result->version, .staleness = result->staleness};
   return absl::OkStatus();
 }
+
+const paramd::v1::ModelSpec& SpecOf(const paramd_worker* worker) { return worker->worker->model().spec(); }
 
 bool Overlap(const float* a, const float* b, size_t floats) {
   const std::less<const float*> less;
@@ -50,21 +56,73 @@ void paramd_worker_free(paramd_worker* worker) {
   });
 }
 
-size_t paramd_worker_parameters(const paramd_worker* worker) {
-  return worker == nullptr ? 0 : worker->worker->model().parameters();
-}
-
 uint64_t paramd_worker_incarnation(const paramd_worker* worker) {
   return worker == nullptr ? 0 : worker->worker->incarnation();
-}
-
-const char* paramd_worker_model(const paramd_worker* worker) {
-  return worker == nullptr ? nullptr : worker->worker->model().spec().name().c_str();
 }
 
 const char* paramd_worker_transport(const paramd_worker* worker) {
   if (worker == nullptr) return nullptr;
   return worker->worker->transport() == paramd::Transport::kShm ? "shm" : "grpc";
+}
+
+const char* paramd_worker_wire(const paramd_worker* worker) {
+  if (worker == nullptr) return nullptr;
+  switch (worker->worker->wire()) {
+    case paramd::Wire::kFloat32:
+      return "f32";
+    case paramd::Wire::kFloat16:
+      return "f16";
+    case paramd::Wire::kBfloat16:
+      return "bf16";
+  }
+  return nullptr;
+}
+
+const char* paramd_worker_model(const paramd_worker* worker) {
+  return worker == nullptr ? nullptr : SpecOf(worker).name().c_str();
+}
+
+size_t paramd_worker_parameters(const paramd_worker* worker) {
+  return worker == nullptr ? 0 : worker->worker->model().parameters();
+}
+
+const char* paramd_worker_algorithm(const paramd_worker* worker) {
+  return worker == nullptr ? nullptr : SpecOf(worker).algorithm().c_str();
+}
+
+const char* paramd_worker_consistency(const paramd_worker* worker) {
+  return worker == nullptr ? nullptr : SpecOf(worker).consistency().c_str();
+}
+
+size_t paramd_worker_hyperparameters(const paramd_worker* worker) {
+  return worker == nullptr ? 0 : static_cast<size_t>(SpecOf(worker).hyperparameters_size());
+}
+
+const char* paramd_worker_hyperparameter_name(const paramd_worker* worker, size_t index) {
+  if (index >= paramd_worker_hyperparameters(worker)) return nullptr;
+  return SpecOf(worker).hyperparameters(static_cast<int>(index)).name().c_str();
+}
+
+double paramd_worker_hyperparameter_value(const paramd_worker* worker, size_t index) {
+  if (index >= paramd_worker_hyperparameters(worker)) return 0;
+  return SpecOf(worker).hyperparameters(static_cast<int>(index)).value();
+}
+
+size_t paramd_worker_tensors(const paramd_worker* worker) {
+  return worker == nullptr ? 0 : static_cast<size_t>(SpecOf(worker).tensors_size());
+}
+
+const char* paramd_worker_tensor_name(const paramd_worker* worker, size_t index) {
+  return index < paramd_worker_tensors(worker) ? SpecOf(worker).tensors(static_cast<int>(index)).name().c_str()
+                                               : nullptr;
+}
+
+const int64_t* paramd_worker_tensor_shape(const paramd_worker* worker, size_t index, size_t* rank) {
+  if (rank != nullptr) *rank = 0;
+  if (index >= paramd_worker_tensors(worker)) return nullptr;
+  const auto& shape = SpecOf(worker).tensors(static_cast<int>(index)).shape();
+  if (rank != nullptr) *rank = static_cast<size_t>(shape.size());
+  return shape.empty() ? nullptr : shape.data();
 }
 
 paramd_code paramd_worker_initialize(paramd_worker* worker, const float* center, size_t floats, double timeout) {
@@ -80,7 +138,7 @@ paramd_code paramd_worker_pull(paramd_worker* worker, float* center, size_t floa
                                paramd_exchanged* exchanged) {
   return Guard([&] {
     if (auto status = CheckGiven({{worker, "worker"}, {center, "center"}}); !status.ok()) return status;
-    return Exchange(timeout, exchanged, [&](absl::Duration duration) {
+    return Exchange(worker, timeout, exchanged, [&](absl::Duration duration) {
       return worker->worker->Pull(absl::MakeSpan(center, floats), duration);
     });
   });
@@ -90,7 +148,7 @@ paramd_code paramd_worker_commit(paramd_worker* worker, const float* update, siz
                                  paramd_exchanged* exchanged) {
   return Guard([&] {
     if (auto status = CheckGiven({{worker, "worker"}, {update, "update"}}); !status.ok()) return status;
-    return Exchange(timeout, exchanged, [&](absl::Duration duration) {
+    return Exchange(worker, timeout, exchanged, [&](absl::Duration duration) {
       return worker->worker->Commit(absl::MakeConstSpan(update, floats), duration);
     });
   });
@@ -105,7 +163,7 @@ paramd_code paramd_worker_exchange(paramd_worker* worker, const float* update, f
     if (Overlap(update, center, floats)) {
       return absl::InvalidArgumentError("update and center overlap; give each memory of its own");
     }
-    return Exchange(timeout, exchanged, [&](absl::Duration duration) {
+    return Exchange(worker, timeout, exchanged, [&](absl::Duration duration) {
       return worker->worker->Exchange(absl::MakeConstSpan(update, floats), absl::MakeSpan(center, floats), duration);
     });
   });

@@ -52,6 +52,20 @@ TEST_CASE("what is wrong with callbacks and structures is told") { RunScenario("
 
 TEST_CASE("the ready-made model trains and predicts") { RunScenario("train_mlp"); }
 
+TEST_CASE("a worker tells what its model is") { RunScenario("describe"); }
+
+TEST_CASE("a loop of one's own exchanges by windows, with its parameters wherever they are") { RunScenario("windows"); }
+
+TEST_CASE("a window is abandoned after a step that failed") { RunScenario("abandoned_window"); }
+
+TEST_CASE("minibatches carry inputs of several types") { RunScenario("train_inputs"); }
+
+TEST_CASE("a batch that can't be one is refused") { RunScenario("train_bad_batches"); }
+
+TEST_CASE("connecting connects, and a wrong length is an invalid argument for everyone") {
+  RunScenario("admin_errors");
+}
+
 TEST_CASE("two files of the library live in one process, and outlive their unloading") {
   const Daemon daemon;
   const std::string other = TemporaryPath("other.so");

@@ -205,6 +205,8 @@ static void nulls(void) {
   CHECK_NULL(paramd_worker_join(options, NULL), "worker");
   CHECK(paramd_worker_parameters(NULL) == 0 && paramd_worker_incarnation(NULL) == 0);
   CHECK(paramd_worker_model(NULL) == NULL && paramd_worker_transport(NULL) == NULL);
+  CHECK(paramd_worker_algorithm(NULL) == NULL && paramd_worker_wire(NULL) == NULL);
+  CHECK(paramd_worker_tensors(NULL) == 0 && paramd_worker_hyperparameters(NULL) == 0);
   CHECK(paramd_worker_commit_buffer(NULL) == NULL && paramd_worker_center_buffer(NULL) == NULL);
   CHECK_NULL(paramd_worker_initialize(worker, NULL, kFloats, 30), "center");
   CHECK_NULL(paramd_worker_pull(NULL, floats, kFloats, 30, NULL), "worker");
@@ -214,6 +216,15 @@ static void nulls(void) {
   CHECK_NULL(paramd_worker_cancel(NULL), "worker");
   CHECK_NULL(paramd_worker_resume(NULL), "worker");
   CHECK_NULL(paramd_worker_leave(NULL, NULL, 1), "worker");
+  paramd_window* window = NULL;
+  CHECK_NULL(paramd_window_new(NULL, &(paramd_span){floats, kFloats}, 1, NULL, &window), "worker");
+  CHECK_NULL(paramd_window_new(worker, NULL, 1, NULL, &window), "parameters");
+  CHECK_NULL(paramd_window_new(worker, &(paramd_span){floats, kFloats}, 1, NULL, NULL), "window");
+  CHECK_NULL(paramd_window_begin(NULL), "window");
+  CHECK_NULL(paramd_window_after_step(NULL, 0, NULL, NULL), "window");
+  CHECK_NULL(paramd_window_get_statistics(NULL, NULL), "window");
+  CHECK(!paramd_window_by_epoch(NULL));
+  paramd_window_free(NULL);
   CHECK_NULL(paramd_train(NULL, NULL, NULL, NULL, NULL), "options");
   CHECK_NULL(paramd_train(options, NULL, NULL, NULL, NULL), "paramd_trainable");
   CHECK_NULL(paramd_mlp_new(NULL, 2, "sgd", 0.1, 1, &mlp), "layers");
@@ -467,6 +478,14 @@ static void train(void) {
   paramd_worker_options_free(options);
 }
 
+static paramd_code source_rewind_nothing(void* context, int64_t epoch, char* message, size_t message_size) {
+  (void)context;
+  (void)epoch;
+  (void)message;
+  (void)message_size;
+  return PARAMD_OK;
+}
+
 static void train_errors(void) {
   paramd_worker_free(join("creator"));
   quadratic model = {.learning_rate = 0.1, .fails_at = 3};
@@ -477,8 +496,11 @@ static void train_errors(void) {
   paramd_worker_options* options = make_options("a");
   /* There is more to read when it fails. */
   train_options.max_prefetch = 1;
-  CHECK_FAILS(paramd_train(options, &train_options, &trainable, &batches, NULL), PARAMD_OUT_OF_RANGE,
+  train_options.communication_window = 1;
+  paramd_train_summary summary = {.steps = -1};
+  CHECK_FAILS(paramd_train(options, &train_options, &trainable, &batches, &summary), PARAMD_OUT_OF_RANGE,
               "out of luck at step 3");
+  CHECK(summary.steps == 2 && summary.exchanges == 2 && summary.samples == 8 && summary.wall_s > 0);
   CHECK(atomic_load(&from.cancels));
   model.fails_at = 0;
   from.fails_at = 7;
@@ -549,27 +571,250 @@ static void train_mlp(void) {
   const float label = 3;
   double results[2];
   char message[64];
-  CHECK(trainable.train_on_batch(trainable.context, &(paramd_batch){1, features, 2, &label, 1}, results, message,
-                                 sizeof(message)) == PARAMD_INVALID_ARGUMENT);
+  CHECK(trainable.train_on_batch(
+            trainable.context,
+            &(paramd_batch){.rows = 1, .features = features, .feature_floats = 2, .labels = &label, .label_floats = 1},
+            results, message, sizeof(message)) == PARAMD_INVALID_ARGUMENT);
   CHECK(strstr(message, "label 3") != NULL);
   const float good_label = 1;
   trainable.set_learning_rate(trainable.context, 0.5);
   CHECK(trainable.learning_rate(trainable.context) == 0.5);
-  CHECK_OK(trainable.train_on_batch(trainable.context, &(paramd_batch){1, features, 2, &good_label, 1}, results,
-                                    message, sizeof(message)));
+  CHECK_OK(trainable.train_on_batch(
+      trainable.context,
+      &(paramd_batch){.rows = 1, .features = features, .feature_floats = 2, .labels = &good_label, .label_floats = 1},
+      results, message, sizeof(message)));
   CHECK(results[0] > 0 && results[1] == 0);
   paramd_worker_options_free(options);
   paramd_model_spec_free(spec);
   paramd_mlp_free(mlp);
 }
 
+/* What a program needs to follow a model's algorithm. */
+static void describe(void) {
+  paramd_worker* worker = join("a");
+  CHECK(strcmp(paramd_worker_algorithm(worker), "downpour") == 0);
+  CHECK(strcmp(paramd_worker_consistency(worker), "async") == 0);
+  CHECK(strcmp(paramd_worker_wire(worker), "f32") == 0);
+  CHECK(paramd_worker_tensors(worker) == 3);
+  size_t rank = 9;
+  CHECK(strcmp(paramd_worker_tensor_name(worker, 0), "w") == 0);
+  const int64_t* shape = paramd_worker_tensor_shape(worker, 0, &rank);
+  CHECK(rank == 2 && shape[0] == 2 && shape[1] == 2);
+  CHECK(strcmp(paramd_worker_tensor_name(worker, 2), "scale") == 0);
+  CHECK(paramd_worker_tensor_shape(worker, 2, &rank) == NULL && rank == 0);
+  CHECK(paramd_worker_tensor_name(worker, 3) == NULL);
+  double window = 0, rate = 0;
+  for (size_t i = 0; i < paramd_worker_hyperparameters(worker); ++i) {
+    const char* name = paramd_worker_hyperparameter_name(worker, i);
+    if (strcmp(name, "communication_window") == 0) window = paramd_worker_hyperparameter_value(worker, i);
+    if (strcmp(name, "learning_rate") == 0) rate = paramd_worker_hyperparameter_value(worker, i);
+  }
+  CHECK(window == 2 && rate == 0.1); /* as given, and by default */
+  CHECK(paramd_worker_hyperparameter_name(worker, 99) == NULL);
+  paramd_worker_free(worker);
+}
+
+static void count_windows(int overlap) {
+  paramd_worker* worker = join(overlap ? "overlapped" : "waiting");
+  float matrix[4] = {1, 1, 1, 1}, bias = 1, scale = 1; /* wherever the program has them */
+  const paramd_span tensors[] = {{matrix, 4}, {&bias, 1}, {&scale, 1}};
+  const char* names[] = {"first"};
+  const paramd_window_options options = {
+      .struct_size = sizeof(options), .overlap = overlap, .metrics = 1, .metric_names = names};
+  paramd_window* window = NULL;
+  CHECK_FAILS(paramd_window_new(worker, tensors, 2, &options, &window), PARAMD_INVALID_ARGUMENT, "5 parameters");
+  CHECK_OK(paramd_window_new(worker, tensors, 3, &options, &window));
+  paramd_window* second = NULL;
+  CHECK_FAILS(paramd_window_new(worker, tensors, 3, NULL, &second), PARAMD_FAILED_PRECONDITION, "already");
+  float center[kFloats];
+  CHECK_FAILS(paramd_worker_pull(worker, center, kFloats, 1, NULL), PARAMD_FAILED_PRECONDITION, "paramd_window");
+  CHECK_OK(paramd_window_begin(window));
+  const float begun = matrix[0];
+  CHECK(!paramd_window_by_epoch(window));
+  int full = 0;
+  for (int step = 1; step <= 7; ++step) {
+    CHECK_OK(paramd_window_before_step(window));
+    for (int i = 0; i < 4; ++i) ++matrix[i];
+    ++bias;
+    ++scale;
+    const double results[] = {step, matrix[0]};
+    CHECK_OK(paramd_window_after_step(window, step / 7.0, results, &full));
+    CHECK(full == (step % 2 == 0));
+    if (full) CHECK_OK(paramd_window_end(window));
+  }
+  CHECK_OK(paramd_window_finish(window));
+  CHECK(matrix[3] == begun + 7 && bias == begun + 7 && scale == begun + 7);
+  paramd_window_statistics statistics;
+  CHECK_OK(paramd_window_get_statistics(window, &statistics));
+  CHECK(statistics.steps == 7 && statistics.exchanges == 4 && statistics.exchanged == 7);
+  paramd_window_free(window);
+  CHECK_OK(paramd_worker_pull(worker, center, kFloats, 30, NULL));
+  for (int i = 0; i < kFloats; ++i) CHECK(center[i] == begun + 7);
+  CHECK_OK(paramd_worker_leave(worker, NULL, 10));
+  paramd_worker_free(worker);
+}
+
+static void windows(void) {
+  for (int overlap = 0; overlap < 2; ++overlap) count_windows(overlap);
+  paramd_admin* admin = connect_admin();
+  paramd_history* history = NULL;
+  CHECK_OK(paramd_admin_history(admin, "m", 0, &history));
+  CHECK(paramd_history_series(history) == 2);
+  const paramd_history_record* records = NULL;
+  CHECK(paramd_history_records(history, 0, &records) == 7);
+  CHECK(records[6].step == 7 && records[6].loss == 7 && records[6].epoch == 1);
+  CHECK(strcmp(paramd_history_metric_name(history, 1, 0), "first") == 0);
+  paramd_history_free(history);
+  paramd_admin_free(admin);
+}
+
+static void abandoned_window(void) {
+  paramd_worker* worker = join("a");
+  float parameters[kFloats] = {0};
+  const paramd_span all = {parameters, kFloats};
+  const paramd_window_options options = {.struct_size = sizeof(options), .communication_window = 1, .overlap = 1};
+  paramd_window* window = NULL;
+  CHECK_OK(paramd_window_new(worker, &all, 1, &options, &window));
+  const double loss = 1;
+  int full = 0;
+  CHECK_FAILS(paramd_window_before_step(window), PARAMD_FAILED_PRECONDITION, "Begin");
+  paramd_window_free(window);
+  CHECK_OK(paramd_window_new(worker, &all, 1, &options, &window));
+  CHECK_OK(paramd_window_begin(window));
+  CHECK_OK(paramd_window_before_step(window));
+  CHECK_OK(paramd_window_after_step(window, 0, &loss, &full));
+  CHECK_OK(paramd_window_end(window));
+  CHECK_OK(paramd_window_before_step(window)); /* a step that fails */
+  CHECK_OK(paramd_window_abandon(window));
+  paramd_window_statistics statistics;
+  CHECK_OK(paramd_window_get_statistics(window, &statistics));
+  CHECK(statistics.steps == 1 && statistics.exchanged == 1);
+  CHECK(paramd_window_finish(window) == PARAMD_FAILED_PRECONDITION);
+  paramd_window_free(window);
+  paramd_worker_free(worker);
+}
+
+/* Minibatches of integers and bytes. */
+static int64_t next_tokens[3];
+
+static paramd_code tokens_next(void* context, paramd_batch* batch, int* more, char* message, size_t message_size) {
+  static const int64_t shape[] = {1, 3}, bytes_shape[] = {2};
+  static uint8_t bytes[2];
+  static paramd_input inputs[2];
+  int64_t* const next = context;
+  (void)message;
+  (void)message_size;
+  *more = *next < 5;
+  if (!*more) return PARAMD_OK;
+  for (int i = 0; i < 3; ++i) next_tokens[i] = INT64_C(1) << 60 | (*next + i);
+  bytes[0] = bytes[1] = (uint8_t)(250 + *next);
+  inputs[0] = (paramd_input){PARAMD_INT64, shape, 2, next_tokens, 3};
+  inputs[1] = (paramd_input){PARAMD_UINT8, bytes_shape, 1, bytes, 2};
+  ++*next;
+  *batch = (paramd_batch){.rows = 1, .inputs = inputs, .input_count = 2};
+  return PARAMD_OK;
+}
+
+static paramd_code tokens_rewind(void* context, int64_t epoch, char* message, size_t message_size) {
+  (void)epoch;
+  (void)message;
+  (void)message_size;
+  *(int64_t*)context = 0;
+  return PARAMD_OK;
+}
+
+static paramd_code tokens_train(void* context, const paramd_batch* batch, double* results, char* message,
+                                size_t message_size) {
+  quadratic* model = context;
+  const int64_t step = model->steps++;
+  (void)message;
+  (void)message_size;
+  CHECK(batch->feature_floats == 0 && batch->input_count == 2);
+  const paramd_input* tokens = &batch->inputs[0];
+  CHECK(tokens->type == PARAMD_INT64 && tokens->rank == 2 && tokens->shape[1] == 3 && tokens->count == 3);
+  for (int i = 0; i < 3; ++i) CHECK(((const int64_t*)tokens->values)[i] == (INT64_C(1) << 60 | (step + i)));
+  const paramd_input* bytes = &batch->inputs[1];
+  CHECK(bytes->type == PARAMD_UINT8 && bytes->count == 2 && ((const uint8_t*)bytes->values)[1] == 250 + step);
+  results[0] = results[1] = 0;
+  return PARAMD_OK;
+}
+
+static void train_inputs(void) {
+  paramd_worker_free(join("creator"));
+  quadratic model = {.learning_rate = 0.1};
+  paramd_trainable trainable = make_trainable(&model);
+  trainable.train_on_batch = tokens_train;
+  int64_t next = 0;
+  const paramd_batch_source batches = {
+      .struct_size = sizeof(batches), .context = &next, .next = tokens_next, .rewind = tokens_rewind};
+  paramd_worker_options* options = make_options("a");
+  CHECK_OK(paramd_train(options, NULL, &trainable, &batches, NULL));
+  CHECK(model.steps == 5);
+  paramd_worker_options_free(options);
+}
+
+static paramd_code bad_next(void* context, paramd_batch* batch, int* more, char* message, size_t message_size) {
+  (void)message;
+  (void)message_size;
+  *more = 1;
+  *batch = *(const paramd_batch*)context;
+  return PARAMD_OK;
+}
+
+static void train_bad_batches(void) {
+  paramd_worker_free(join("creator"));
+  quadratic model = {.learning_rate = 0.1};
+  const paramd_trainable trainable = make_trainable(&model);
+  paramd_worker_options* options = make_options("a");
+  paramd_batch batch = {.rows = 0};
+  const paramd_batch_source batches = {
+      .struct_size = sizeof(batches), .context = &batch, .next = bad_next, .rewind = source_rewind_nothing};
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "0 rows");
+  batch.rows = -3;
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "-3 rows");
+  const paramd_input strange = {.type = (paramd_type)77};
+  batch = (paramd_batch){.rows = 1, .inputs = &strange, .input_count = 1};
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "type 77");
+  batch = (paramd_batch){.rows = 1, .feature_floats = 1};
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "null pointer");
+  CHECK(model.steps == 0);
+  paramd_worker_options_free(options);
+}
+
+/* The same mistake has the same code, whoever makes it. */
+static void admin_errors(void) {
+  paramd_admin* nobody = NULL;
+  CHECK(paramd_admin_connect("unix:/nowhere/paramd.sock", 0.1, &nobody) != PARAMD_OK && nobody == NULL);
+  paramd_worker_free(join("creator"));
+  paramd_admin* admin = connect_admin();
+  const float center[2 * kFloats] = {0};
+  float pulled[2 * kFloats];
+  CHECK_OK(paramd_admin_initialize(admin, "m", center, kFloats));
+  for (size_t floats = kFloats - 1; floats <= kFloats + 1; floats += 2) {
+    CHECK(paramd_admin_initialize(admin, "m", center, floats) == PARAMD_INVALID_ARGUMENT);
+  }
+  CHECK_OK(paramd_admin_pull(admin, "m", pulled, kFloats, NULL));
+  paramd_admin_free(admin);
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } scenarios[] = {{"exchange", exchange},         {"errors", errors},           {"nulls", nulls},
-                   {"cancel_join", cancel_join},   {"cancel_pull", cancel_pull}, {"train", train},
-                   {"train_errors", train_errors}, {"train_mlp", train_mlp}};
+  } scenarios[] = {{"exchange", exchange},
+                   {"errors", errors},
+                   {"nulls", nulls},
+                   {"cancel_join", cancel_join},
+                   {"cancel_pull", cancel_pull},
+                   {"train", train},
+                   {"train_errors", train_errors},
+                   {"train_mlp", train_mlp},
+                   {"describe", describe},
+                   {"windows", windows},
+                   {"abandoned_window", abandoned_window},
+                   {"train_inputs", train_inputs},
+                   {"train_bad_batches", train_bad_batches},
+                   {"admin_errors", admin_errors}};
   if (argc != 3) return 2;
   server = argv[2];
   CHECK(paramd_abi_version() == PARAMD_ABI_VERSION && paramd_version()[0] != '\0');
