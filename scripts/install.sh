@@ -1,11 +1,13 @@
 #!/bin/bash
-# Builds paramd and installs it: the daemon, paramctl, and the client library for C with its header and package files.
+# Builds paramd and installs it: the daemon, paramctl, the client library for C with its header and package files, and
+# what a plugin is built with.
 #
 #   scripts/install.sh [--prefix=DIR]       default: /usr/local; DESTDIR, if set, goes before it
 #
 #   bin/paramd, bin/paramctl                each one file that needs nothing but the system's C library
 #   lib/libparamd.so*                       needs the shared libraries of gRPC, protobuf and Abseil; see docs/c.md
 #   include/paramd/paramd.h, lib/pkgconfig/paramd.pc, lib/cmake/paramd/
+#   include/paramd/plugin/                  the headers of algorithms, for plugins; they need Abseil's
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -36,9 +38,10 @@ run_bazel build --show_result=0 --ui_event_filters=-info "${targets[@]}" || {
 bin=$(run_bazel info bazel-bin 2>/dev/null)
 version=$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' "$repo/proto/version.h")
 
-install -d "$root"/{bin,include/paramd,lib/pkgconfig,lib/cmake/paramd}
+install -d "$root"/{bin,include/paramd/plugin/algorithms,lib/pkgconfig,lib/cmake/paramd}
 install -s -m 755 "$bin/server/paramd" "$bin/client/cli/paramctl" "$root/bin/"
 install -m 644 "$repo/client/c/paramd.h" "$root/include/paramd/"
+install -m 644 "$repo"/algorithms/{algorithm,kernel,registry}.h "$root/include/paramd/plugin/algorithms/"
 install -s -m 644 "$bin/client/c/libparamd.so" "$root/lib/libparamd.so.$version"
 ln -sf "libparamd.so.$version" "$root/lib/libparamd.so.0"
 ln -sf libparamd.so.0 "$root/lib/libparamd.so"

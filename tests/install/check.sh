@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs paramd into an empty folder, and fails unless programs outside the sources build against it, by CMake and by
-# pkg-config, and work with the daemon that was installed.
+# Installs paramd into an empty folder, and fails unless programs and a plugin outside the sources build against it, by
+# CMake and by pkg-config, and work with the daemon that was installed.
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -18,6 +18,7 @@ fail() {
 DESTDIR=$folder "$repo/scripts/install.sh" --prefix=/opt/paramd
 root=$folder/opt/paramd
 for file in bin/paramd bin/paramctl include/paramd/paramd.h lib/libparamd.so lib/libparamd.so.0 \
+  include/paramd/plugin/algorithms/{algorithm,kernel,registry}.h \
   lib/pkgconfig/paramd.pc lib/cmake/paramd/paramdConfig.cmake lib/cmake/paramd/paramdConfigVersion.cmake; do
   [[ -f $root/$file ]] || fail "there is no $file"
 done
@@ -31,8 +32,17 @@ for tool in paramd paramctl; do
   done
 done
 
+cp "$repo/examples/custom_algorithm/server_momentum.cc" "$folder/algorithm.cc"
+build_by_cmake() {
+  cmake -S "$program" -B "$folder/build" -DCMAKE_PREFIX_PATH="$root" -DCMAKE_BUILD_TYPE=Release \
+    -DALGORITHM="$folder/algorithm.cc" &&
+    cmake --build "$folder/build"
+}
+build_by_cmake >"$folder/cmake.log" 2>&1 || fail "CMake: $(<"$folder/cmake.log")"
+
 port_file=$folder/port
-"$root/bin/paramd" --listen=127.0.0.1:0 --port_file="$port_file" >"$folder/log" 2>&1 &
+"$root/bin/paramd" --listen=127.0.0.1:0 --port_file="$port_file" --plugin="$folder/build/libalgorithm.so" \
+  >"$folder/log" 2>&1 &
 daemon=$!
 until [[ -s $port_file ]]; do
   kill -0 "$daemon" 2>/dev/null || fail "the daemon did not start: $(<"$folder/log")"
@@ -40,12 +50,7 @@ until [[ -s $port_file ]]; do
 done
 server=127.0.0.1:$(<"$port_file")
 "$root/bin/paramctl" --server="$server" status >/dev/null
-
-build_by_cmake() {
-  cmake -S "$program" -B "$folder/build" -DCMAKE_PREFIX_PATH="$root" -DCMAKE_BUILD_TYPE=Release &&
-    cmake --build "$folder/build"
-}
-build_by_cmake >"$folder/cmake.log" 2>&1 || fail "CMake: $(<"$folder/cmake.log")"
+"$root/bin/paramctl" --server="$server" create plugged --algorithm=server_momentum --tensor=w:4 >/dev/null
 "$folder/build/from_c" "$server"
 "$folder/build/from_cxx" "$server"
 export PKG_CONFIG_PATH=$root/lib/pkgconfig
