@@ -201,6 +201,7 @@ absl::Status DecodeExchange(grpc::ByteBuffer* buffer, google::protobuf::MessageL
     auto slices = std::make_shared<std::vector<grpc::Slice>>();
     if (!buffer->Dump(slices.get()).ok()) return Malformed();
     decoded->data = Cut(*slices, data);
+    decoded->owner_bytes = buffer->Length();
     decoded->owner = std::move(slices);
   }
   return absl::OkStatus();

@@ -42,6 +42,7 @@ struct DecodedExchange {
   uint64_t offset = 0;
   std::vector<std::string_view> data;  // the chunk's bytes, in order
   std::shared_ptr<const void> owner;   // of those bytes
+  size_t owner_bytes = 0;              // that it keeps: those, and what came in the same pieces of the transport
   // Of a chunk in shared memory; 0 floats: it is none.
   uint64_t shared_begin = 0;
   uint64_t shared_floats = 0;

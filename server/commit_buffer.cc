@@ -12,6 +12,10 @@
 namespace paramd {
 namespace {
 
+// Pieces that are remembered where they are: some, and one for so many bytes. More are copied together.
+constexpr size_t kFewPieces = 16;
+constexpr size_t kBytesPerPiece = 4096;
+
 // Whether one of `n` floats, at any alignment, is NaN or infinite: its exponent is all ones. No exit from the loop, so
 // that the compiler vectorises it.
 PARAMD_KERNEL bool AnyNonFinite(const char* floats, size_t n) {
@@ -73,20 +77,46 @@ absl::Status CommitBuffer::CheckPlace(uint64_t offset, size_t floats) const {
   return absl::OkStatus();
 }
 
-void CommitBuffer::AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner) {
+void CommitBuffer::AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner, bool gather) {
   const size_t block_bytes = kBlockFloats * float_bytes_;
   while (!bytes.empty()) {
     const size_t in_block = bytes_ % block_bytes;
     if (in_block == 0) first_pieces_.push_back(pieces_.size());
     const std::string_view piece = bytes.substr(0, block_bytes - in_block);
-    pieces_.push_back({piece, owner});
+    if (gather) {
+      Gather(piece);
+    } else {
+      pieces_.push_back({piece, owner});
+    }
     bytes_ += piece.size();
     bytes.remove_prefix(piece.size());
   }
 }
 
+void CommitBuffer::Gather(std::string_view bytes) {
+  while (!bytes.empty()) {
+    if (gathered_room_ == 0) {
+      gathered_room_ = std::min(kBlockFloats, floats_) * float_bytes_;
+      gathered_.reset(new char[gathered_room_]);
+      gathered_end_ = gathered_.get();
+    }
+    const std::string_view part = bytes.substr(0, gathered_room_);
+    std::memcpy(gathered_end_, part.data(), part.size());
+    const bool at_block = first_pieces_.back() == pieces_.size();
+    if (!at_block && !pieces_.empty() && pieces_.back().bytes.data() + pieces_.back().bytes.size() == gathered_end_) {
+      std::string_view& last = pieces_.back().bytes;
+      last = std::string_view(last.data(), last.size() + part.size());
+    } else {
+      pieces_.push_back({std::string_view(gathered_end_, part.size()), gathered_});
+    }
+    gathered_end_ += part.size();
+    gathered_room_ -= part.size();
+    bytes.remove_prefix(part.size());
+  }
+}
+
 absl::Status CommitBuffer::Append(uint64_t offset, const std::vector<std::string_view>& bytes,
-                                  std::shared_ptr<const void> owner) {
+                                  std::shared_ptr<const void> owner, size_t owner_bytes) {
   size_t total = 0;
   for (const std::string_view piece : bytes) total += piece.size();
   const size_t count = total / float_bytes_;
@@ -95,19 +125,29 @@ absl::Status CommitBuffer::Append(uint64_t offset, const std::vector<std::string
     return absl::InvalidArgumentError(absl::StrCat("a chunk has ", total, " bytes, which is not a whole number of ",
                                                    EncodingName(encoding_), " values"));
   }
-  const size_t first_piece = pieces_.size();
-  for (const std::string_view piece : bytes) AddPiece(piece, owner);
+  // Where they begin: after those before, in the same piece if they are gathered.
+  const size_t first_piece = pieces_.empty() ? 0 : pieces_.size() - 1;
+  const size_t first_offset = pieces_.empty() ? 0 : pieces_.back().bytes.size();
+  // An owner that keeps much else is not kept for them.
+  const bool crowded = owner_bytes > 2 * total + kBytesPerPiece;
+  for (const std::string_view piece : bytes) {
+    const bool gather =
+        crowded || (piece.size() < kBytesPerPiece && pieces_.size() >= kFewPieces + bytes_ / kBytesPerPiece);
+    AddPiece(piece, owner, gather);
+  }
   if (first_non_finite_ < 0) {
-    const int64_t bad = encoding_ == v1::FLOAT32 ? FirstNonFiniteOf(bytes) : FirstNonFiniteFrom(first_piece, count);
+    const int64_t bad =
+        encoding_ == v1::FLOAT32 ? FirstNonFiniteOf(bytes) : FirstNonFiniteFrom(first_piece, first_offset, count);
     if (bad >= 0) first_non_finite_ = static_cast<int64_t>(received_) + bad;
   }
   received_ += count;
   return absl::OkStatus();
 }
 
-int64_t CommitBuffer::FirstNonFiniteFrom(size_t piece, size_t count) {
+int64_t CommitBuffer::FirstNonFiniteFrom(size_t piece, size_t offset, size_t count) {
   Reader reader(this, /*release=*/false);
   reader.piece_ = piece;
+  reader.offset_ = offset;
   for (size_t done = 0; done < count;) {
     const size_t n = std::min(count - done, kPieceFloats);
     if (const int64_t bad = FirstNonFinite(reader.Read(n)); bad >= 0) return static_cast<int64_t>(done) + bad;

@@ -20,8 +20,9 @@ namespace paramd {
 inline constexpr size_t kPieceFloats = 1024;
 
 // Bytes of one commit, in pieces of any length and alignment, in the encoding they came in: a Reader makes float32 of
-// them as they are read. Thread-compatible; Readers of different blocks may read
-// at the same time.
+// them as they are read. However small the pieces are, and whatever else their owners keep, the buffer takes not much
+// more than the floats do: beyond the first few, small pieces are copied together. Thread-compatible; Readers of
+// different blocks may read at the same time.
 //
 // A commit is unstable if its bytes are in memory that the peer can still write to. Then Readers copy each float to
 // private memory, once, before anybody looks at it, and what they gave counts only if StillWhole() afterwards.
@@ -32,8 +33,10 @@ class CommitBuffer {
       : floats_(floats), encoding_(encoding), float_bytes_(FloatBytes(encoding)) {}
 
   // Adds the floats of one message, which must follow those before: a whole number of them, split anywhere. `owner`
-  // keeps the bytes alive. Errors: INVALID_ARGUMENT; the buffer then is of no more use.
-  absl::Status Append(uint64_t offset, const std::vector<std::string_view>& bytes, std::shared_ptr<const void> owner);
+  // keeps the bytes alive, and `owner_bytes` in all if that is not 0. Errors: INVALID_ARGUMENT; the buffer then is of
+  // no more use.
+  absl::Status Append(uint64_t offset, const std::vector<std::string_view>& bytes, std::shared_ptr<const void> owner,
+                      size_t owner_bytes = 0);
 
   // As Append, of float32 that the peer may change while they are read, which makes the commit unstable. They are not
   // looked at yet.
@@ -96,9 +99,11 @@ class CommitBuffer {
   };
 
   absl::Status CheckPlace(uint64_t offset, size_t floats) const;
-  // As FirstNonFinite, of `count` floats from the beginning of a piece on, counted from there.
-  int64_t FirstNonFiniteFrom(size_t piece, size_t count);
-  void AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner);
+  // As FirstNonFinite, of the `count` floats from `offset` in a piece on, counted from there.
+  int64_t FirstNonFiniteFrom(size_t piece, size_t offset, size_t count);
+  // `gather`: they are copied, rather than kept where they are.
+  void AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner, bool gather = false);
+  void Gather(std::string_view bytes);
 
   size_t floats_;
   v1::Encoding encoding_;
@@ -110,6 +115,9 @@ class CommitBuffer {
   size_t bytes_ = 0;  // of all pieces
   std::vector<Piece> pieces_;
   std::vector<size_t> first_pieces_;  // of each block
+  std::shared_ptr<char[]> gathered_;  // where small pieces are copied together
+  size_t gathered_room_ = 0;          // bytes of it that are free, at its end
+  char* gathered_end_ = nullptr;
 };
 
 // Index of the first NaN or infinity, or -1.

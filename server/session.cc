@@ -296,7 +296,7 @@ absl::Status Session::Append(const DecodedExchange& message) {
     return absl::InvalidArgumentError(
         "a commit goes through the shared memory that its header names and nothing else, or else as data");
   }
-  if (!shared) return commit_->Append(message.offset, message.data, message.owner);
+  if (!shared) return commit_->Append(message.offset, message.data, message.owner, message.owner_bytes);
   const absl::Span<const float> floats = segment_->Floats(message.shared_begin, message.shared_floats);
   if (floats.data() == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("there are no ", message.shared_floats, " floats from byte ",

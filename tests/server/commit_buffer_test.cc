@@ -291,5 +291,65 @@ TEST_CASE("Bytes that are no whole number of narrow floats, or too many, are ref
   CHECK(full.complete());
 }
 
+TEST_CASE("Of many small pieces only a few are kept where they are, and all are read as they were sent") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT32, v1::BFLOAT16);
+  const size_t width = FloatBytes(encoding);
+  constexpr size_t kFloats = kBlockFloats + 40'000;
+  std::vector<float> sent(kFloats);
+  for (size_t i = 0; i < kFloats; ++i) sent[i] = static_cast<float>(i % 251);
+  const std::string bytes = Bytes(encoding, sent);
+  CommitBuffer buffer(kFloats, encoding);
+  std::vector<std::weak_ptr<const void>> owners;
+  for (size_t i = 0; i < kFloats; ++i) {
+    auto owner = std::make_shared<std::string>(bytes.substr(i * width, width));
+    owners.push_back(owner);
+    if (!buffer.Append(i, {std::string_view(*owner)}, owner).ok()) FAIL("float " << i);
+  }
+  const auto kept = std::count_if(owners.begin(), owners.end(), [](const auto& owner) { return !owner.expired(); });
+  CHECK(kept <= static_cast<int64_t>(16 + bytes.size() / 4096 + 1));
+  CHECK(buffer.first_non_finite() == -1);
+  for (const size_t block : {1, 0}) {
+    CommitBuffer::Reader reader(&buffer, /*release=*/true, block);
+    const size_t begin = block * kBlockFloats, end = std::min(kFloats, begin + kBlockFloats);
+    for (size_t i = begin; i < end; i += kPieceFloats) {
+      const absl::Span<const float> read = reader.Read(std::min(kPieceFloats, end - i));
+      if (!std::equal(read.begin(), read.end(), &sent[i])) FAIL_CHECK("block " << block << ", float " << i);
+    }
+  }
+}
+
+TEST_CASE("Small pieces between large ones are read in their place, and NaN is found among them") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT32, v1::FLOAT16);
+  const size_t width = FloatBytes(encoding);
+  constexpr size_t kFloats = 100'000;
+  std::vector<float> sent(kFloats);
+  for (size_t i = 0; i < kFloats; ++i) sent[i] = static_cast<float>(i % 251);
+  const size_t bad = GENERATE(30, 31, 50'000, 99'999);
+  sent[bad] = kNan;
+  const std::string bytes = Bytes(encoding, sent);
+  CommitBuffer buffer(kFloats, encoding);
+  size_t at = 0;
+  for (int message = 0; at < kFloats; ++message) {
+    const size_t n = std::min<size_t>(message % 50 == 49 ? 5000 : 1 + message % 3, kFloats - at);
+    REQUIRE(buffer.Append(at, {std::string_view(bytes).substr(at * width, n * width)}, nullptr).ok());
+    at += n;
+  }
+  CHECK(buffer.first_non_finite() == static_cast<int64_t>(bad));
+  std::vector<float> read = ReadAll(&buffer, kFloats, {kPieceFloats, 7});
+  CHECK(std::isnan(read[bad]));
+  read[bad] = sent[bad] = 0;
+  CHECK(read == sent);
+}
+
+TEST_CASE("An owner that keeps much more than its floats is not kept") {
+  CommitBuffer buffer(2);
+  auto owner = std::make_shared<std::vector<float>>(2, 1.5f);
+  const std::string_view bytes(reinterpret_cast<const char*>(owner->data()), 8);
+  const std::weak_ptr<const void> kept = owner;
+  REQUIRE(buffer.Append(0, {bytes}, std::move(owner), size_t{1} << 20).ok());
+  CHECK(kept.expired());
+  CHECK(ReadAll(&buffer, 2, {2}) == std::vector<float>{1.5f, 1.5f});
+}
+
 }  // namespace
 }  // namespace paramd
