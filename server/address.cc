@@ -1,6 +1,9 @@
 #include "server/address.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -38,6 +41,23 @@ absl::Status ProbeUnix(const ListenAddress& address) {
     return InUse(address.ToString(0), "somebody listens there");
   }
   return absl::OkStatus();
+}
+
+// Whether a socket's own address is the one that is listened on, as that of each accepted connection is.
+bool IsAt(int socket, const ListenAddress& address, int port) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) return false;
+  switch (own.ss_family) {
+    case AF_INET:
+      return !address.unix_socket && ntohs(reinterpret_cast<const sockaddr_in&>(own).sin_port) == port;
+    case AF_INET6:
+      return !address.unix_socket && ntohs(reinterpret_cast<const sockaddr_in6&>(own).sin6_port) == port;
+    case AF_UNIX:
+      return address.unix_socket && address.host == reinterpret_cast<const sockaddr_un&>(own).sun_path;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -96,6 +116,21 @@ absl::Status ProbeListen(const ListenAddress& address) {
     if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, 1) != 0) return InUse(text, std::strerror(errno));
   }
   return absl::OkStatus();
+}
+
+void CutConnections(const ListenAddress& address, int port) {
+  DIR* const files = opendir("/proc/self/fd");
+  if (files == nullptr) return;
+  const auto closer = absl::MakeCleanup([files] { closedir(files); });
+  while (const dirent* const file = readdir(files)) {
+    int fd = -1;
+    if (!absl::SimpleAtoi(file->d_name, &fd)) continue;
+    // A descriptor of our own, so that it stays the same file from the look to the cut.
+    const int held = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (held < 0) continue;
+    if (IsAt(held, address, port)) shutdown(held, SHUT_RDWR);
+    close(held);
+  }
 }
 
 }  // namespace paramd

@@ -24,6 +24,9 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 // Tries the address by hand. OK if it is free; else UNAVAILABLE with the system's reason.
 absl::Status ProbeListen(const ListenAddress& address);
 
+// Ends every connection that this process accepted at that port, or socket, whatever it still had to send.
+void CutConnections(const ListenAddress& address, int port);
+
 }  // namespace paramd
 
 #endif  // PARAMD_SERVER_ADDRESS_H_

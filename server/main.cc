@@ -51,6 +51,8 @@ ABSL_FLAG(uint64_t, max_model_bytes, uint64_t{64} << 30, "larger models are refu
 ABSL_FLAG(uint64_t, max_models, 1024, "models that may exist at once");
 ABSL_FLAG(uint64_t, max_workers, 10'000, "workers of one model, live or remembered");
 ABSL_FLAG(uint64_t, max_history_records, 10'000, "history records kept of each worker");
+ABSL_FLAG(uint64_t, max_history_bytes, uint64_t{256} << 20,
+          "cap on all histories together: past it those of workers that left go, then the oldest of the longest");
 ABSL_FLAG(bool, exit_with_stdin, false,
           "stop, as at a SIGTERM, when standard input ends: a pipe from whoever starts the daemon ends with that "
           "process, however that ends");
@@ -99,6 +101,7 @@ ServerOptions Options() {
   options.max_models = absl::GetFlag(FLAGS_max_models);
   options.max_workers = absl::GetFlag(FLAGS_max_workers);
   options.max_history_records = absl::GetFlag(FLAGS_max_history_records);
+  options.max_history_bytes = absl::GetFlag(FLAGS_max_history_bytes);
   return options;
 }
 
@@ -223,7 +226,7 @@ int Run() {
   const absl::Duration grace = absl::GetFlag(FLAGS_grace);
   std::thread([signals, grace, port_file] {
     if (AwaitSignal(signals, grace)) _exit(kRuntime);
-    // A peer that does not read from its connection holds up gRPC's own shutdown for longer than it is told.
+    // Something that can't be interrupted: a plugin's algorithm, say.
     Stopped(port_file);
     _exit(kClean);
   }).detach();

@@ -47,9 +47,12 @@ Model::Model(CheckedSpec spec, ModelOptions options)
       needs_base_(algorithm_->needs_base()),
       answers_before_commit_(algorithm_->answers_before_commit()),
       own_centers_(algorithm_->own_centers()),
-      history_(options.max_history_records) {}
+      histories_(options.histories != nullptr ? options.histories : std::make_shared<Histories>()) {}
 
-Model::~Model() { Close(absl::UnavailableError("the server is shutting down; try again when it is back")); }
+Model::~Model() {
+  Close(absl::UnavailableError("the server is shutting down; try again when it is back"));
+  histories_->ForgetModel(id_);
+}
 
 absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarnation, uint64_t nonce) {
   if (worker.empty() || worker.size() > 256) {
@@ -100,7 +103,7 @@ absl::Status Model::MakeRoomLocked() {
                                                      " live workers, as many as this server allows; raise "
                                                      "--max_workers"));
   }
-  history_.Forget(idle->first);
+  histories_->Forget(id_, idle->first);
   members_.erase(idle);
   return absl::OkStatus();
 }
@@ -131,6 +134,7 @@ void Model::RetireLocked(Member* member, v1::WorkerInfo::State state, std::strin
   member->state = state;
   member->message = std::move(message);
   if (!was_live) return;
+  histories_->Left(id_, member->name);
   member->answer.reset();
   member->base.reset();
   FinishRoundLocked();
@@ -632,6 +636,7 @@ void Model::Close(absl::Status why) {
   if (!closed_.ok()) return;
   closed_ = std::move(why);
   room = std::move(center_room_);
+  histories_->ForgetModel(id_);
   WakeLocked(&deferred);
 }
 
@@ -644,12 +649,12 @@ absl::Status Model::Report(const v1::ReportHistoryRequest& request) {
     if (auto member = TouchLocked(request.participant().worker(), request.participant().incarnation()); !member.ok())
       return member.status();
   }
-  return history_.Report(request);
+  return histories_->Report(id_, request);
 }
 
-v1::GetHistoryReply Model::ReadHistory(const v1::GetHistoryRequest& request) const {
+absl::StatusOr<v1::GetHistoryReply> Model::ReadHistory(const v1::GetHistoryRequest& request) const {
   v1::GetHistoryReply reply;
-  history_.Read(request, &reply);
+  if (auto status = histories_->Read({id_}, request, &reply); !status.ok()) return status;
   const v1::ModelInfo info = Describe();
   reply.set_updates(info.version());
   reply.set_training_time_s(info.training_time_s());

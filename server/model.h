@@ -34,10 +34,10 @@ namespace paramd {
 struct ModelOptions {
   const Clock* clock = Clock::Steady();
   absl::Duration lease = absl::Seconds(30);
-  size_t max_history_records = 10'000;    // of each worker
   size_t max_workers = 10'000;            // that are remembered
   std::shared_ptr<ApplyPool> apply_pool;  // null: commits are applied on one thread
   Budget* budget = nullptr;               // null: nothing is counted
+  std::shared_ptr<Histories> histories;   // of all models; null: this one has its own
 };
 
 // One exchange as the transport hands it over.
@@ -132,7 +132,8 @@ class Model {
   void CountRejected(const std::string& worker, uint64_t incarnation);
 
   absl::Status Report(const v1::ReportHistoryRequest& request);
-  v1::GetHistoryReply ReadHistory(const v1::GetHistoryRequest& request) const;
+  // A page. INVALID_ARGUMENT: its token is not of this history.
+  absl::StatusOr<v1::GetHistoryReply> ReadHistory(const v1::GetHistoryRequest& request) const;
 
   // Expires leases and waits. To be called every now and then.
   void Tick();
@@ -223,7 +224,7 @@ class Model {
   const bool own_centers_;
 
   // Self-synchronized.
-  History history_;
+  const std::shared_ptr<Histories> histories_;
 
   mutable Mutex mutex_;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);

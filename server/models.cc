@@ -13,7 +13,11 @@ absl::Status Draining() { return absl::UnavailableError("the server is shutting 
 
 }  // namespace
 
-Models::Models(ModelsOptions options) : options_(options), budget_(options.budget) {}
+Models::Models(ModelsOptions options)
+    : options_(options),
+      budget_(options.budget),
+      histories_(std::make_shared<Histories>(HistoriesOptions{
+          .max_records = options.max_history_records, .max_bytes = options.max_history_bytes, .budget = &budget_})) {}
 
 absl::StatusOr<v1::ModelInfo> Models::Create(const v1::ModelSpec& spec) {
   auto checked = CheckSpec(spec, options_.max_model_bytes);
@@ -48,6 +52,7 @@ absl::StatusOr<std::shared_ptr<Model>> Models::InsertLocked(CheckedSpec spec) {
   }
   ModelOptions options = options_.model;
   options.budget = &budget_;
+  options.histories = histories_;
   auto model = std::make_shared<Model>(std::move(spec), std::move(options));
   models_.emplace(model->name(), model);
   return model;

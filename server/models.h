@@ -24,6 +24,8 @@ struct ModelsOptions {
   size_t max_models = 1024;
   uint64_t max_model_bytes = uint64_t{64} << 30;
   BudgetOptions budget;
+  size_t max_history_records = 10'000;  // of each worker
+  uint64_t max_history_bytes = HistoriesOptions().max_bytes;
   uint64_t daemon_id = RandomId();
 };
 
@@ -74,6 +76,7 @@ class Models {
 
   const ModelsOptions options_;
   Budget budget_;
+  const std::shared_ptr<Histories> histories_;
 
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

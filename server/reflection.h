@@ -2,7 +2,7 @@
 #ifndef PARAMD_SERVER_REFLECTION_H_
 #define PARAMD_SERVER_REFLECTION_H_
 
-#include "server/server.h"
+#include "server/reflect.h"
 
 namespace paramd {
 

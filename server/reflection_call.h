@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "server/event.h"
-#include "server/server.h"
+#include "server/reflect.h"
 #include "server/streams.h"
 
 namespace paramd {

@@ -30,6 +30,11 @@ namespace {
 
 // That control calls get to end in, and connections to be closed by their clients, when a drain has come to its end.
 constexpr absl::Duration kLastCalls = absl::Milliseconds(100);
+// That gRPC gets to end in after that, before the connections of peers that do not read are cut.
+constexpr absl::Duration kLastWrites = absl::Milliseconds(200);
+
+// A tick that comes so much too late is nobody's fault but the machine's, or of whoever stopped this process.
+constexpr absl::Duration kOverslept = absl::Milliseconds(50);
 
 uint64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -48,11 +53,12 @@ ModelsOptions ToModelsOptions(const ServerOptions& options) {
   ModelsOptions models;
   models.model.clock = options.clock;
   models.model.lease = options.lease;
-  models.model.max_history_records = options.max_history_records;
   models.model.max_workers = options.max_workers;
   models.model.apply_pool = std::make_shared<ApplyPool>(ApplyThreads(options));
   models.max_models = options.max_models;
   models.max_model_bytes = options.max_model_bytes;
+  models.max_history_records = options.max_history_records;
+  models.max_history_bytes = options.max_history_bytes;
   models.budget = {.clock = options.clock,
                    .max_in_flight_bytes = options.max_in_flight_bytes,
                    .stall_timeout = options.stall_timeout};
@@ -134,10 +140,13 @@ class Server::Impl {
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
+  // As gRPC's, but for peers that do not read from their connections, which hold that up.
+  void ShutDownTransport(absl::Time deadline);
 
   // Constant after Start.
   const ServerOptions options_;
   const absl::Time started_;
+  ListenAddress listen_;
   int port_ = 0;
   std::string address_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -160,11 +169,12 @@ class Server::Impl {
   Mutex mutex_;
   CondVar stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 absl::Status Server::Impl::Start() {
   if (auto status = CheckOptions(options_); !status.ok()) return status;
-  const ListenAddress address = *ParseListenAddress(options_.listen);
+  const ListenAddress& address = listen_ = *ParseListenAddress(options_.listen);
   if (auto status = ProbeListen(address); !status.ok()) return status;
   if (auto status = ShareMemory(); !status.ok()) return status;
 
@@ -178,6 +188,7 @@ absl::Status Server::Impl::Start() {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
   // Finds peers that are gone without a word.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
@@ -204,7 +215,14 @@ absl::Status Server::Impl::Start() {
   health_.Listen(queue_.get(), &calls_);
   ReflectionCall::Listen(&other_methods_, queue_.get(), &calls_, &others_, &options_.reflect);
   Session::Listen(&environment_);
-  pollers_.emplace(queue_.get(), options_.threads);
+  pollers_.emplace(
+      [queue = queue_.get()](Event** event, bool* ok) {
+        void* tag = nullptr;
+        const bool more = queue->Next(&tag, ok);
+        *event = static_cast<Event*>(tag);
+        return more;
+      },
+      options_.threads);
   ticker_ = std::thread([this] { Tick(); });
   return absl::OkStatus();
 }
@@ -236,12 +254,14 @@ void Server::Impl::ServeControlPlane() {
     return Unpack(models_.Create(r.spec()), reply);
   });
   Serve<v1::GetModelRequest, v1::ModelInfo>(&AsyncService::RequestGetModel, [this](const auto& r, auto* reply) {
+    if (!r.summary()) Pollers::StepAside();
     auto status = Unpack(models_.Describe(r.model()), reply);
     if (r.summary()) reply->clear_workers();
     return status;
   });
   Serve<v1::ListModelsRequest, v1::ListModelsReply>(&AsyncService::RequestListModels,
                                                     [this](const auto& r, auto* reply) {
+                                                      Pollers::StepAside();
                                                       for (const auto& model : models_.List())
                                                         *reply->add_models() = DescribeModel(*model, r.summary());
                                                       return absl::OkStatus();
@@ -278,12 +298,13 @@ void Server::Impl::ServeControlPlane() {
                                                           });
   Serve<v1::GetHistoryRequest, v1::GetHistoryReply>(&AsyncService::RequestGetHistory,
                                                     [this](const auto& r, auto* reply) {
+                                                      Pollers::StepAside();
                                                       auto model = models_.Find(r.model());
                                                       if (!model.ok()) return model.status();
-                                                      *reply = (*model)->ReadHistory(r);
-                                                      return absl::OkStatus();
+                                                      return Unpack((*model)->ReadHistory(r), reply);
                                                     });
   Serve<v1::GetStatusRequest, v1::ServerStatus>(&AsyncService::RequestGetStatus, [this](const auto& r, auto* reply) {
+    Pollers::StepAside();
     *reply = GetStatus(r.summary());
     return absl::OkStatus();
   });
@@ -304,6 +325,10 @@ v1::ServerStatus Server::Impl::GetStatus(bool summary) {
   status.set_in_flight_bytes(models_.budget()->used_bytes(BudgetKind::kInFlight));
   status.set_max_in_flight_bytes(models_.budget()->max_in_flight_bytes());
   status.set_queued_exchanges(models_.budget()->waiting());
+  status.set_base_bytes(models_.budget()->used_bytes(BudgetKind::kBases));
+  status.set_round_bytes(models_.budget()->used_bytes(BudgetKind::kRounds));
+  status.set_history_bytes(models_.budget()->used_bytes(BudgetKind::kHistories));
+  status.set_max_history_bytes(options_.max_history_bytes);
   status.set_resident_bytes(ResidentBytes());
   if (segments_ != nullptr) {
     status.set_segments(segments_->segments());
@@ -323,20 +348,48 @@ v1::ServerStatus Server::Impl::GetStatus(bool summary) {
 void Server::Impl::Tick() {
   const absl::Duration interval = std::clamp(options_.lease / 10, absl::Milliseconds(5), absl::Milliseconds(50));
   while (true) {
+    const absl::Time due = Clock::Steady()->Now() + interval;
     {
       MutexLock lock(&mutex_);
-      if (!stopping_) stopping_changed_.WaitWithTimeout(&mutex_, interval);
+      while (!stopping_ && Clock::Steady()->Now() < due) Clock::Steady()->Wait(&stopping_changed_, &mutex_, due);
       if (stopping_) return;
     }
-    models_.Tick();
+    const absl::Duration late = Clock::Steady()->Now() - due;
+    models_.Tick(late > kOverslept ? late : absl::ZeroDuration());
   }
+}
+
+void Server::Impl::ShutDownTransport(absl::Time deadline) {
+  Mutex mutex;
+  CondVar ended_changed;
+  bool ended = false;
+  std::thread cutter([&] {
+    MutexLock lock(&mutex);
+    absl::Time next = deadline + kLastWrites;
+    while (!ended) {
+      ended_changed.WaitWithTimeout(&mutex, next - absl::Now());
+      if (ended || absl::Now() < next) continue;
+      CutConnections(listen_, port_);
+      next = absl::Now() + kLastWrites;
+    }
+  });
+  server_->Shutdown(absl::ToChronoTime(deadline));
+  {
+    MutexLock lock(&mutex);
+    ended = true;
+  }
+  ended_changed.SignalAll();
+  cutter.join();
 }
 
 void Server::Impl::Shutdown(absl::Duration grace) {
   if (server_ == nullptr) return;
   {
     MutexLock lock(&mutex_);
-    if (stopping_) return;
+    if (stopping_) {
+      while (!stopped_) stopping_changed_.Wait(&mutex_);
+      return;
+    }
     stopping_ = true;
   }
   stopping_changed_.SignalAll();
@@ -348,11 +401,16 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   // no exchange is under way, they are cut.
   absl::Time end = absl::Now() + grace;
   if (sessions_.AwaitNone(end) && others_.AwaitNone(end)) end = std::min(end, absl::Now() + kLastCalls);
-  server_->Shutdown(absl::ToChronoTime(end));
+  ShutDownTransport(end);
   calls_.AwaitNone();
   queue_->Shutdown();
   pollers_.reset();
   ticker_.join();
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+  }
+  stopping_changed_.SignalAll();
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,13 +17,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/paramd.pb.h"
+#include "server/reflect.h"
 #include "shm/segment_server.h"
 #include "sync/clock.h"
 
 namespace paramd {
-
-// Answers one message of the standard reflection service: a serialized ServerReflectionRequest. Thread-safe.
-using Reflect = std::function<std::string(const std::string& request)>;
 
 struct ServerOptions {
   // HOST:PORT or unix:PATH. Port 0: the system chooses one.
@@ -49,8 +46,10 @@ struct ServerOptions {
   // A larger model is refused.
   uint64_t max_model_bytes = uint64_t{64} << 30;
   size_t max_models = 1024;
-  size_t max_workers = 10'000;           // of each model, live or remembered
-  size_t max_history_records = 10'000;   // of each worker; older ones are dropped
+  size_t max_workers = 10'000;          // of each model, live or remembered
+  size_t max_history_records = 10'000;  // of each worker; older ones are dropped
+  // Of all histories together. Past it those of workers that left are dropped, and then the oldest of the longest.
+  uint64_t max_history_bytes = uint64_t{256} << 20;
   const Clock* clock = Clock::Steady();  // for leases
   Reflect reflect;                       // null: no reflection service
 };
@@ -77,8 +76,8 @@ class Server {
 
   v1::ServerStatus GetStatus() const;
 
-  // Refuses new exchanges, answers those that wait with UNAVAILABLE, and gives those on the wire up to `grace`. Returns
-  // when all is over. Idempotent.
+  // Refuses new exchanges, answers those that wait with UNAVAILABLE, and gives those on the wire up to `grace`; then
+  // ends their connections. Returns when all is over, also if another call began it.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -13,8 +13,9 @@ void SetChunk(uint64_t offset, absl::Span<const float> floats, v1::Chunk* chunk)
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server) {
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server, int window_bytes) {
   grpc::ChannelArguments arguments;
+  if (window_bytes != 0) arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, window_bytes);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
 }

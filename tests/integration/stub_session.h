@@ -15,7 +15,8 @@
 
 namespace paramd {
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server);
+// `window_bytes`: what the peer may send before anybody reads it, if not gRPC's default.
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& server, int window_bytes = 0);
 
 // Joins; an empty reply if that failed. Sends no heartbeats. `nonce`: not 0.
 v1::JoinReply JoinReplyByStub(v1::ParameterServer::Stub* stub, const std::string& model, const std::string& worker,

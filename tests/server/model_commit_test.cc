@@ -429,7 +429,7 @@ TEST_CASE("Training time counts from the first join to the last commit") {
   b.Commit({1, 1});
   clock.Advance(absl::Seconds(5));
   CHECK(model->Describe().training_time_s() == Approx(10));
-  const v1::GetHistoryReply history = model->ReadHistory({});
+  const v1::GetHistoryReply history = *model->ReadHistory({});
   CHECK(history.updates() == 1);
   CHECK(history.training_time_s() == Approx(10));
   REQUIRE(history.staleness_histogram_size() == 1);

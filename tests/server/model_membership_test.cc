@@ -307,7 +307,7 @@ TEST_CASE(
   REQUIRE(f.model->Report(report).ok());
   REQUIRE(a.Leave().ok());
   CHECK(f.model->Join("c", 0, 1).ok());
-  CHECK(f.model->ReadHistory({}).workers_size() == 0);
+  CHECK(f.model->ReadHistory({})->workers_size() == 0);
   const v1::ModelInfo info = f.model->Describe();
   REQUIRE(info.workers_size() == 2);
   CHECK(info.workers(0).worker() == "b");
