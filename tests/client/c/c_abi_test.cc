@@ -66,6 +66,11 @@ TEST_CASE("connecting connects, and a wrong length is an invalid argument for ev
   RunScenario("admin_errors");
 }
 
+TEST_CASE("every algorithm trained from C ends where it must, with and without overlap, whatever way floats travel") {
+  const Daemon daemon;
+  RequireSuccess("tests/client/c/product", {daemon.address()});
+}
+
 TEST_CASE("two files of the library live in one process, and outlive their unloading") {
   const Daemon daemon;
   const std::string other = TemporaryPath("other.so");
