@@ -10,6 +10,7 @@ import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
@@ -27,6 +28,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import paramd.Admin;
 import paramd.Batch;
+import paramd.KnownSteps;
 import paramd.ModelSpec;
 import paramd.ParamdException;
 import paramd.ParamdServer;
@@ -187,6 +189,44 @@ final class PlainTrainingTest {
   }
 
   @Test
+  void trainingsOfKnownStepsEndWhereTheyMust() throws IOException {
+    final List<Known> all = new ArrayList<>();
+    for (String algorithm : List.of("downpour", "adag")) {
+      for (String consistency : List.of("async", "bounded:1", "sync")) {
+        for (String transport : List.of("grpc", "shm")) {
+          for (boolean overlap : new boolean[] {false, true}) {
+            all.add(new Known(algorithm, consistency, transport, overlap));
+          }
+        }
+      }
+    }
+    all.forEach(known -> admin.createModel(KnownSteps.spec(known.model(), known.algorithm, known.consistency)));
+    final String address = server.address();
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of())) {
+      run(
+          cluster,
+          (partition, ignored) -> {
+            for (Known known : all) {
+              TaskWorker.train(
+                  TaskWorker.options(address, known.model()).transport(known.transport),
+                  KnownSteps.options(known.overlap),
+                  new KnownSteps(partition, null),
+                  new KnownSteps.Batches());
+            }
+            return List.of(partition).iterator();
+          });
+    }
+    for (Known known : all) {
+      final float[] center = new float[KnownSteps.FLOATS];
+      admin.pull(known.model(), center);
+      final int steps = known.algorithm.equals("adag") ? KnownSteps.COMMITS : KnownSteps.STEPS;
+      for (int i = 0; i < center.length; i++) {
+        assertEquals(KnownSteps.start(i) + steps * KnownSteps.steps(2, i), center[i], 1e-3, known::toString);
+      }
+    }
+  }
+
+  @Test
   void killingATaskEndsItsWaitingPull() throws Exception {
     final Signals signals = new Signals(folder.toString());
     final String address = server.address();
@@ -229,6 +269,15 @@ final class PlainTrainingTest {
     final float[] center = new float[1];
     admin.pull("sum", center);
     return center[0];
+  }
+
+  private record Known(String algorithm, String consistency, String transport, boolean overlap)
+      implements Serializable {
+    private static final long serialVersionUID = 1;
+
+    String model() {
+      return String.join("-", algorithm, consistency.replace(':', '-'), transport, String.valueOf(overlap));
+    }
   }
 
   /** The slow attempt gets no further than to its first minibatch before the newer one has joined. */
