@@ -4,6 +4,7 @@
 using paramd::jni::Address;
 using paramd::jni::As;
 using paramd::jni::Check;
+using paramd::jni::Guarded;
 using paramd::jni::Text;
 
 namespace {
@@ -19,9 +20,11 @@ jdoubleArray DoubleArray(JNIEnv* env, const double* values, size_t count) {
 extern "C" {
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_adminConnect(JNIEnv* env, jclass, jbyteArray server, jdouble timeout) {
-  paramd_admin* admin = nullptr;
-  Check(env, paramd_admin_connect(Text(env, server).c_str(), timeout, &admin));
-  return Address(admin);
+  return Guarded(env, [&]() -> jlong {
+    paramd_admin* admin = nullptr;
+    Check(env, paramd_admin_connect(Text(env, server).c_str(), timeout, &admin));
+    return Address(admin);
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_adminFree(JNIEnv*, jclass, jlong admin) {
@@ -29,66 +32,76 @@ JNIEXPORT void JNICALL Java_paramd_Native_adminFree(JNIEnv*, jclass, jlong admin
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_adminCreateModel(JNIEnv* env, jclass, jlong admin, jlong spec) {
-  Check(env, paramd_admin_create_model(As<paramd_admin>(admin), As<paramd_model_spec>(spec)));
+  Guarded(env, [&] { Check(env, paramd_admin_create_model(As<paramd_admin>(admin), As<paramd_model_spec>(spec))); });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_adminDeleteModel(JNIEnv* env, jclass, jlong admin, jbyteArray model) {
-  Check(env, paramd_admin_delete_model(As<paramd_admin>(admin), Text(env, model).c_str()));
+  Guarded(env, [&] { Check(env, paramd_admin_delete_model(As<paramd_admin>(admin), Text(env, model).c_str())); });
 }
 
 JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_adminGetModel(JNIEnv* env, jclass, jlong admin, jbyteArray model) {
-  paramd_model_info info{};
-  if (!Check(env, paramd_admin_get_model(As<paramd_admin>(admin), Text(env, model).c_str(), &info))) return nullptr;
-  const double fields[] = {static_cast<double>(info.version),
-                           static_cast<double>(info.parameters),
-                           static_cast<double>(info.initialized),
-                           static_cast<double>(info.workers),
-                           static_cast<double>(info.live_workers),
-                           static_cast<double>(info.commits),
-                           static_cast<double>(info.rejected),
-                           info.mean_staleness,
-                           info.training_time_s};
-  return DoubleArray(env, fields, std::size(fields));
+  return Guarded(env, [&]() -> jdoubleArray {
+    paramd_model_info info{};
+    if (!Check(env, paramd_admin_get_model(As<paramd_admin>(admin), Text(env, model).c_str(), &info))) return nullptr;
+    const double fields[] = {static_cast<double>(info.version),
+                             static_cast<double>(info.parameters),
+                             static_cast<double>(info.initialized),
+                             static_cast<double>(info.workers),
+                             static_cast<double>(info.live_workers),
+                             static_cast<double>(info.commits),
+                             static_cast<double>(info.rejected),
+                             info.mean_staleness,
+                             info.training_time_s};
+    return DoubleArray(env, fields, std::size(fields));
+  });
 }
 
 JNIEXPORT jlongArray JNICALL Java_paramd_Native_adminStaleness(JNIEnv* env, jclass, jlong admin, jbyteArray model) {
-  const Text name(env, model);
-  std::vector<uint64_t> histogram(256);
-  while (true) {
-    size_t entries = 0;
-    if (!Check(env, paramd_admin_staleness(As<paramd_admin>(admin), name.c_str(), histogram.data(), histogram.size(),
-                                           &entries))) {
-      return nullptr;
+  return Guarded(env, [&]() -> jlongArray {
+    const Text name(env, model);
+    std::vector<uint64_t> histogram(256);
+    while (true) {
+      size_t entries = 0;
+      if (!Check(env, paramd_admin_staleness(As<paramd_admin>(admin), name.c_str(), histogram.data(), histogram.size(),
+                                             &entries))) {
+        return nullptr;
+      }
+      const bool complete = entries <= histogram.size();
+      histogram.resize(entries);
+      if (complete) break;
     }
-    const bool complete = entries <= histogram.size();
-    histogram.resize(entries);
-    if (complete) break;
-  }
-  const std::vector<jlong> copy(histogram.begin(), histogram.end());
-  jlongArray array = env->NewLongArray(static_cast<jsize>(copy.size()));
-  if (array != nullptr) env->SetLongArrayRegion(array, 0, static_cast<jsize>(copy.size()), copy.data());
-  return array;
+    const std::vector<jlong> copy(histogram.begin(), histogram.end());
+    jlongArray array = env->NewLongArray(static_cast<jsize>(copy.size()));
+    if (array != nullptr) env->SetLongArrayRegion(array, 0, static_cast<jsize>(copy.size()), copy.data());
+    return array;
+  });
 }
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_adminPull(JNIEnv* env, jclass, jlong admin, jbyteArray model, jlong center,
                                                      jlong floats) {
-  int64_t version = 0;
-  Check(env, paramd_admin_pull(As<paramd_admin>(admin), Text(env, model).c_str(), As<float>(center),
-                               static_cast<size_t>(floats), &version));
-  return version;
+  return Guarded(env, [&]() -> jlong {
+    int64_t version = 0;
+    Check(env, paramd_admin_pull(As<paramd_admin>(admin), Text(env, model).c_str(), As<float>(center),
+                                 static_cast<size_t>(floats), &version));
+    return version;
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_adminInitialize(JNIEnv* env, jclass, jlong admin, jbyteArray model,
                                                           jlong center, jlong floats) {
-  Check(env, paramd_admin_initialize(As<paramd_admin>(admin), Text(env, model).c_str(), As<const float>(center),
-                                     static_cast<size_t>(floats)));
+  Guarded(env, [&] {
+    Check(env, paramd_admin_initialize(As<paramd_admin>(admin), Text(env, model).c_str(), As<const float>(center),
+                                       static_cast<size_t>(floats)));
+  });
 }
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_adminHistory(JNIEnv* env, jclass, jlong admin, jbyteArray model,
                                                         jboolean averaged) {
-  paramd_history* history = nullptr;
-  Check(env, paramd_admin_history(As<paramd_admin>(admin), Text(env, model).c_str(), averaged ? 1 : 0, &history));
-  return Address(history);
+  return Guarded(env, [&]() -> jlong {
+    paramd_history* history = nullptr;
+    Check(env, paramd_admin_history(As<paramd_admin>(admin), Text(env, model).c_str(), averaged ? 1 : 0, &history));
+    return Address(history);
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_historyFree(JNIEnv*, jclass, jlong history) {
@@ -100,18 +113,22 @@ JNIEXPORT jlong JNICALL Java_paramd_Native_historySeries(JNIEnv*, jclass, jlong 
 }
 
 JNIEXPORT jbyteArray JNICALL Java_paramd_Native_historyWorker(JNIEnv* env, jclass, jlong history, jlong series) {
-  return paramd::jni::Bytes(env, paramd_history_worker(As<paramd_history>(history), static_cast<size_t>(series)));
+  return Guarded(env, [&]() -> jbyteArray {
+    return paramd::jni::Bytes(env, paramd_history_worker(As<paramd_history>(history), static_cast<size_t>(series)));
+  });
 }
 
 JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_historyRecords(JNIEnv* env, jclass, jlong history, jlong series) {
-  const paramd_history_record* records = nullptr;
-  const size_t count = paramd_history_records(As<paramd_history>(history), static_cast<size_t>(series), &records);
-  std::vector<double> fields;
-  for (size_t i = 0; i < count; ++i) {
-    fields.insert(fields.end(),
-                  {static_cast<double>(records[i].step), records[i].epoch, records[i].time_s, records[i].loss});
-  }
-  return DoubleArray(env, fields.data(), fields.size());
+  return Guarded(env, [&]() -> jdoubleArray {
+    const paramd_history_record* records = nullptr;
+    const size_t count = paramd_history_records(As<paramd_history>(history), static_cast<size_t>(series), &records);
+    std::vector<double> fields;
+    for (size_t i = 0; i < count; ++i) {
+      fields.insert(fields.end(),
+                    {static_cast<double>(records[i].step), records[i].epoch, records[i].time_s, records[i].loss});
+    }
+    return DoubleArray(env, fields.data(), fields.size());
+  });
 }
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_historyMetrics(JNIEnv*, jclass, jlong history, jlong series) {
@@ -120,16 +137,20 @@ JNIEXPORT jlong JNICALL Java_paramd_Native_historyMetrics(JNIEnv*, jclass, jlong
 
 JNIEXPORT jbyteArray JNICALL Java_paramd_Native_historyMetricName(JNIEnv* env, jclass, jlong history, jlong series,
                                                                   jlong metric) {
-  return paramd::jni::Bytes(env, paramd_history_metric_name(As<paramd_history>(history), static_cast<size_t>(series),
-                                                            static_cast<size_t>(metric)));
+  return Guarded(env, [&]() -> jbyteArray {
+    return paramd::jni::Bytes(env, paramd_history_metric_name(As<paramd_history>(history), static_cast<size_t>(series),
+                                                              static_cast<size_t>(metric)));
+  });
 }
 
 JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_historyMetricValues(JNIEnv* env, jclass, jlong history,
                                                                       jlong series) {
-  const auto* const given = As<paramd_history>(history);
-  const size_t index = static_cast<size_t>(series);
-  const size_t values = paramd_history_records(given, index, nullptr) * paramd_history_metrics(given, index);
-  return DoubleArray(env, paramd_history_metric_values(given, index), values);
+  return Guarded(env, [&]() -> jdoubleArray {
+    const auto* const given = As<paramd_history>(history);
+    const size_t index = static_cast<size_t>(series);
+    const size_t values = paramd_history_records(given, index, nullptr) * paramd_history_metrics(given, index);
+    return DoubleArray(env, paramd_history_metric_values(given, index), values);
+  });
 }
 
 }  // extern "C"

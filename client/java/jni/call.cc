@@ -10,6 +10,17 @@ Text::Text(JNIEnv* env, jbyteArray bytes) : given_(bytes != nullptr) {
   env->GetByteArrayRegion(bytes, 0, static_cast<jsize>(text_.size()), reinterpret_cast<jbyte*>(text_.data()));
 }
 
+Texts::Texts(JNIEnv* env, jobjectArray array) {
+  const jsize count = env->GetArrayLength(array);
+  texts_.reserve(static_cast<size_t>(count));
+  for (jsize i = 0; i < count; ++i) {
+    auto text = static_cast<jbyteArray>(env->GetObjectArrayElement(array, i));
+    texts_.emplace_back(env, text);
+    env->DeleteLocalRef(text);
+  }
+  for (const Text& text : texts_) pointers_.push_back(text.c_str());
+}
+
 std::vector<jlong> Longs(JNIEnv* env, jlongArray array) {
   std::vector<jlong> values(static_cast<size_t>(env->GetArrayLength(array)));
   env->GetLongArrayRegion(array, 0, static_cast<jsize>(values.size()), values.data());
@@ -23,7 +34,7 @@ std::vector<jdouble> Doubles(JNIEnv* env, jdoubleArray array) {
 }
 
 jbyteArray Bytes(JNIEnv* env, const char* text) {
-  const jsize length = static_cast<jsize>(std::strlen(text));
+  const jsize length = text == nullptr ? 0 : static_cast<jsize>(std::strlen(text));
   jbyteArray bytes = env->NewByteArray(length);
   if (bytes != nullptr) env->SetByteArrayRegion(bytes, 0, length, reinterpret_cast<const jbyte*>(text));
   return bytes;

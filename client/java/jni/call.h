@@ -4,6 +4,8 @@
 
 #include <jni.h>
 
+#include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,17 @@ class Text {
   std::string text_;
 };
 
+// Several of them, and their pointers for as long as it lives.
+class Texts {
+ public:
+  Texts(JNIEnv* env, jobjectArray array);
+  const std::vector<const char*>& pointers() const { return pointers_; }
+
+ private:
+  std::vector<Text> texts_;
+  std::vector<const char*> pointers_;
+};
+
 std::vector<jlong> Longs(JNIEnv* env, jlongArray array);
 std::vector<jdouble> Doubles(JNIEnv* env, jdoubleArray array);
 
@@ -44,6 +57,21 @@ void Throw(JNIEnv* env, paramd_code code, const char* message);
 
 // Whether a call of the C ABI succeeded; throws what it said if not.
 bool Check(JNIEnv* env, paramd_code code);
+
+// What `call` returns. An exception of C++ must not reach the JVM: it becomes a ParamdException, and the result 0.
+template <typename Call>
+auto Guarded(JNIEnv* env, const Call& call) noexcept -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    Throw(env, PARAMD_RESOURCE_EXHAUSTED, "there is no memory outside the heap for this call");
+  } catch (const std::exception& exception) {
+    Throw(env, PARAMD_INTERNAL, exception.what());
+  } catch (...) {
+    Throw(env, PARAMD_INTERNAL, "an exception of unknown type");
+  }
+  return decltype(call())();
+}
 
 }  // namespace paramd::jni
 

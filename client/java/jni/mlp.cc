@@ -4,6 +4,7 @@
 using paramd::jni::Address;
 using paramd::jni::As;
 using paramd::jni::Check;
+using paramd::jni::Guarded;
 
 namespace {
 
@@ -20,12 +21,14 @@ extern "C" {
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_mlpNew(JNIEnv* env, jclass, jlongArray layers, jbyteArray optimizer,
                                                   jdouble learning_rate, jlong seed) {
-  const auto units = paramd::jni::Longs(env, layers);
-  const std::vector<int64_t> copy(units.begin(), units.end());
-  paramd_mlp* mlp = nullptr;
-  Check(env, paramd_mlp_new(copy.data(), copy.size(), paramd::jni::Text(env, optimizer).c_str(), learning_rate,
-                            static_cast<uint64_t>(seed), &mlp));
-  return Address(mlp);
+  return Guarded(env, [&]() -> jlong {
+    const auto units = paramd::jni::Longs(env, layers);
+    const std::vector<int64_t> copy(units.begin(), units.end());
+    paramd_mlp* mlp = nullptr;
+    Check(env, paramd_mlp_new(copy.data(), copy.size(), paramd::jni::Text(env, optimizer).c_str(), learning_rate,
+                              static_cast<uint64_t>(seed), &mlp));
+    return Address(mlp);
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_mlpFree(JNIEnv*, jclass, jlong mlp) { paramd_mlp_free(As<paramd_mlp>(mlp)); }
@@ -43,15 +46,17 @@ JNIEXPORT jlong JNICALL Java_paramd_Native_mlpFloats(JNIEnv*, jclass, jlong mlp)
 JNIEXPORT void JNICALL Java_paramd_Native_mlpTrainOnBatch(JNIEnv* env, jclass, jlong mlp, jlong rows, jlong features,
                                                           jlong feature_floats, jlong labels, jlong label_floats,
                                                           jdoubleArray target) {
-  const paramd_trainable trainable = TrainableOf(mlp);
-  const paramd_batch batch{.rows = rows,
-                           .features = As<const float>(features),
-                           .feature_floats = static_cast<size_t>(feature_floats),
-                           .labels = As<const float>(labels),
-                           .label_floats = static_cast<size_t>(label_floats)};
-  std::vector<jdouble> results(1 + trainable.metrics);
-  if (!Check(env, trainable.train_on_batch(trainable.context, &batch, results.data(), nullptr, 0))) return;
-  env->SetDoubleArrayRegion(target, 0, static_cast<jsize>(results.size()), results.data());
+  Guarded(env, [&] {
+    const paramd_trainable trainable = TrainableOf(mlp);
+    const paramd_batch batch{.rows = rows,
+                             .features = As<const float>(features),
+                             .feature_floats = static_cast<size_t>(feature_floats),
+                             .labels = As<const float>(labels),
+                             .label_floats = static_cast<size_t>(label_floats)};
+    std::vector<jdouble> results(1 + trainable.metrics);
+    if (!Check(env, trainable.train_on_batch(trainable.context, &batch, results.data(), nullptr, 0))) return;
+    env->SetDoubleArrayRegion(target, 0, static_cast<jsize>(results.size()), results.data());
+  });
 }
 
 JNIEXPORT jdouble JNICALL Java_paramd_Native_mlpLearningRate(JNIEnv*, jclass, jlong mlp) {
@@ -66,7 +71,9 @@ JNIEXPORT void JNICALL Java_paramd_Native_mlpSetLearningRate(JNIEnv*, jclass, jl
 
 JNIEXPORT void JNICALL Java_paramd_Native_mlpPredict(JNIEnv* env, jclass, jlong mlp, jlong features, jlong rows,
                                                      jlong probabilities) {
-  Check(env, paramd_mlp_predict(As<paramd_mlp>(mlp), As<const float>(features), rows, As<float>(probabilities)));
+  Guarded(env, [&] {
+    Check(env, paramd_mlp_predict(As<paramd_mlp>(mlp), As<const float>(features), rows, As<float>(probabilities)));
+  });
 }
 
 }  // extern "C"

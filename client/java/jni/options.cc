@@ -4,6 +4,7 @@
 using paramd::jni::Address;
 using paramd::jni::As;
 using paramd::jni::Check;
+using paramd::jni::Guarded;
 using paramd::jni::Text;
 
 namespace {
@@ -20,7 +21,7 @@ jlong Made(JNIEnv* env, T* object) {
 extern "C" {
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_cancellerNew(JNIEnv* env, jclass) {
-  return Made(env, paramd_canceller_new());
+  return Guarded(env, [&]() -> jlong { return Made(env, paramd_canceller_new()); });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_cancellerCancel(JNIEnv*, jclass, jlong canceller) {
@@ -32,7 +33,7 @@ JNIEXPORT void JNICALL Java_paramd_Native_cancellerFree(JNIEnv*, jclass, jlong c
 }
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_specNew(JNIEnv* env, jclass, jbyteArray name) {
-  return Made(env, paramd_model_spec_new(Text(env, name).c_str()));
+  return Guarded(env, [&]() -> jlong { return Made(env, paramd_model_spec_new(Text(env, name).c_str())); });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_specFree(JNIEnv*, jclass, jlong spec) {
@@ -41,27 +42,35 @@ JNIEXPORT void JNICALL Java_paramd_Native_specFree(JNIEnv*, jclass, jlong spec) 
 
 JNIEXPORT void JNICALL Java_paramd_Native_specAddTensor(JNIEnv* env, jclass, jlong spec, jbyteArray name,
                                                         jlongArray shape) {
-  const auto lengths = paramd::jni::Longs(env, shape);
-  const std::vector<int64_t> copy(lengths.begin(), lengths.end());
-  Check(env,
-        paramd_model_spec_add_tensor(As<paramd_model_spec>(spec), Text(env, name).c_str(), copy.data(), copy.size()));
+  Guarded(env, [&] {
+    const auto lengths = paramd::jni::Longs(env, shape);
+    const std::vector<int64_t> copy(lengths.begin(), lengths.end());
+    Check(env,
+          paramd_model_spec_add_tensor(As<paramd_model_spec>(spec), Text(env, name).c_str(), copy.data(), copy.size()));
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_specSetAlgorithm(JNIEnv* env, jclass, jlong spec, jbyteArray algorithm) {
-  Check(env, paramd_model_spec_set_algorithm(As<paramd_model_spec>(spec), Text(env, algorithm).c_str()));
+  Guarded(env, [&] {
+    Check(env, paramd_model_spec_set_algorithm(As<paramd_model_spec>(spec), Text(env, algorithm).c_str()));
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_specSetConsistency(JNIEnv* env, jclass, jlong spec, jbyteArray consistency) {
-  Check(env, paramd_model_spec_set_consistency(As<paramd_model_spec>(spec), Text(env, consistency).c_str()));
+  Guarded(env, [&] {
+    Check(env, paramd_model_spec_set_consistency(As<paramd_model_spec>(spec), Text(env, consistency).c_str()));
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_specSetHyperparameter(JNIEnv* env, jclass, jlong spec, jbyteArray name,
                                                                 jdouble value) {
-  Check(env, paramd_model_spec_set_hyperparameter(As<paramd_model_spec>(spec), Text(env, name).c_str(), value));
+  Guarded(env, [&] {
+    Check(env, paramd_model_spec_set_hyperparameter(As<paramd_model_spec>(spec), Text(env, name).c_str(), value));
+  });
 }
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_optionsNew(JNIEnv* env, jclass) {
-  return Made(env, paramd_worker_options_new());
+  return Guarded(env, [&]() -> jlong { return Made(env, paramd_worker_options_new()); });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_optionsFree(JNIEnv*, jclass, jlong options) {
@@ -70,16 +79,23 @@ JNIEXPORT void JNICALL Java_paramd_Native_optionsFree(JNIEnv*, jclass, jlong opt
 
 JNIEXPORT void JNICALL Java_paramd_Native_optionsSet(JNIEnv* env, jclass, jlong options, jbyteArray key,
                                                      jbyteArray value) {
-  Check(env, paramd_worker_options_set(As<paramd_worker_options>(options), Text(env, key).c_str(),
-                                       Text(env, value).c_str()));
+  Guarded(env, [&] {
+    Check(env, paramd_worker_options_set(As<paramd_worker_options>(options), Text(env, key).c_str(),
+                                         Text(env, value).c_str()));
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_optionsSetSpec(JNIEnv* env, jclass, jlong options, jlong spec) {
-  Check(env, paramd_worker_options_set_spec(As<paramd_worker_options>(options), As<paramd_model_spec>(spec)));
+  Guarded(env, [&] {
+    Check(env, paramd_worker_options_set_spec(As<paramd_worker_options>(options), As<paramd_model_spec>(spec)));
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_optionsSetCanceller(JNIEnv* env, jclass, jlong options, jlong canceller) {
-  Check(env, paramd_worker_options_set_canceller(As<paramd_worker_options>(options), As<paramd_canceller>(canceller)));
+  Guarded(env, [&] {
+    Check(env,
+          paramd_worker_options_set_canceller(As<paramd_worker_options>(options), As<paramd_canceller>(canceller)));
+  });
 }
 
 }  // extern "C"

@@ -7,6 +7,7 @@
 
 using paramd::jni::As;
 using paramd::jni::Check;
+using paramd::jni::Guarded;
 
 namespace {
 
@@ -220,41 +221,39 @@ extern "C" {
 JNIEXPORT void JNICALL Java_paramd_Native_train(JNIEnv* env, jclass, jlong options, jdoubleArray train_options,
                                                 jlong mlp, jobject calls, jlong parameters, jlong floats,
                                                 jobjectArray metric_names, jdoubleArray target) {
-  std::vector<paramd::jni::Text> names;
-  for (jsize i = 0; i < env->GetArrayLength(metric_names); ++i) {
-    auto name = static_cast<jbyteArray>(env->GetObjectArrayElement(metric_names, i));
-    names.emplace_back(env, name);
-    env->DeleteLocalRef(name);
-  }
-  std::vector<const char*> name_pointers;
-  for (const paramd::jni::Text& name : names) name_pointers.push_back(name.c_str());
-  Calls callbacks(env, calls);
-  if (!callbacks.ok()) return;
-  paramd_trainable trainable = callbacks.Trainable(As<float>(parameters), static_cast<size_t>(floats), name_pointers);
-  if (mlp != 0 && !Check(env, paramd_mlp_trainable(As<paramd_mlp>(mlp), &trainable))) return;
-  const paramd_batch_source source = callbacks.Source();
-  const std::vector<jdouble> given = paramd::jni::Doubles(env, train_options);
-  const paramd_train_options read{.struct_size = sizeof(paramd_train_options),
-                                  .epochs = static_cast<int64_t>(given[0]),
-                                  .communication_window = static_cast<int64_t>(given[1]),
-                                  .learning_rate = given[2],
-                                  .max_prefetch = AsInt(given[3]),
-                                  .overlap = AsInt(given[4]),
-                                  .target_loss = given[5],
-                                  .has_target_loss = AsInt(given[6]),
-                                  .exchange_timeout = given[7]};
-  paramd_train_summary summary{};
-  if (!Check(env, paramd_train(As<paramd_worker_options>(options), &read, &trainable, &source, &summary))) return;
-  const jdouble fields[] = {static_cast<jdouble>(summary.steps),
-                            static_cast<jdouble>(summary.samples),
-                            static_cast<jdouble>(summary.exchanges),
-                            static_cast<jdouble>(summary.epochs),
-                            summary.mean_staleness,
-                            summary.wall_s,
-                            summary.exchanging_s,
-                            summary.last_loss,
-                            static_cast<jdouble>(summary.reached_target_loss)};
-  env->SetDoubleArrayRegion(target, 0, std::size(fields), fields);
+  Guarded(env, [&] {
+    const paramd::jni::Texts names(env, metric_names);
+    Calls callbacks(env, calls);
+    if (!callbacks.ok()) return;
+    paramd_trainable trainable =
+        callbacks.Trainable(As<float>(parameters), static_cast<size_t>(floats), names.pointers());
+    if (mlp != 0 && !Check(env, paramd_mlp_trainable(As<paramd_mlp>(mlp), &trainable))) return;
+    const paramd_batch_source source = callbacks.Source();
+    const std::vector<jdouble> given = paramd::jni::Doubles(env, train_options);
+    const paramd_train_options read{.struct_size = sizeof(paramd_train_options),
+                                    .epochs = static_cast<int64_t>(given[0]),
+                                    .communication_window = static_cast<int64_t>(given[1]),
+                                    .learning_rate = given[2],
+                                    .max_prefetch = AsInt(given[3]),
+                                    .overlap = AsInt(given[4]),
+                                    .target_loss = given[5],
+                                    .has_target_loss = AsInt(given[6]),
+                                    .exchange_timeout = given[7]};
+    paramd_train_summary summary{};
+    const paramd_code code = paramd_train(As<paramd_worker_options>(options), &read, &trainable, &source, &summary);
+    const jdouble fields[] = {static_cast<jdouble>(summary.steps),
+                              static_cast<jdouble>(summary.samples),
+                              static_cast<jdouble>(summary.exchanges),
+                              static_cast<jdouble>(summary.epochs),
+                              summary.mean_staleness,
+                              summary.wall_s,
+                              summary.exchanging_s,
+                              summary.last_loss,
+                              static_cast<jdouble>(summary.reached_target_loss)};
+    // Before anything is thrown: a training that failed has a summary, too.
+    env->SetDoubleArrayRegion(target, 0, std::size(fields), fields);
+    Check(env, code);
+  });
 }
 
 }  // extern "C"

@@ -4,6 +4,7 @@
 using paramd::jni::Address;
 using paramd::jni::As;
 using paramd::jni::Check;
+using paramd::jni::Guarded;
 
 namespace {
 
@@ -21,9 +22,11 @@ void Deliver(JNIEnv* env, paramd_code code, const paramd_exchanged& exchanged, j
 extern "C" {
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_workerJoin(JNIEnv* env, jclass, jlong options) {
-  paramd_worker* worker = nullptr;
-  Check(env, paramd_worker_join(As<paramd_worker_options>(options), &worker));
-  return Address(worker);
+  return Guarded(env, [&]() -> jlong {
+    paramd_worker* worker = nullptr;
+    Check(env, paramd_worker_join(As<paramd_worker_options>(options), &worker));
+    return Address(worker);
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_workerFree(JNIEnv*, jclass, jlong worker) {
@@ -39,40 +42,50 @@ JNIEXPORT jlong JNICALL Java_paramd_Native_workerIncarnation(JNIEnv*, jclass, jl
 }
 
 JNIEXPORT jbyteArray JNICALL Java_paramd_Native_workerModel(JNIEnv* env, jclass, jlong worker) {
-  return paramd::jni::Bytes(env, paramd_worker_model(WorkerAt(worker)));
+  return Guarded(env, [&]() -> jbyteArray { return paramd::jni::Bytes(env, paramd_worker_model(WorkerAt(worker))); });
 }
 
 JNIEXPORT jbyteArray JNICALL Java_paramd_Native_workerTransport(JNIEnv* env, jclass, jlong worker) {
-  return paramd::jni::Bytes(env, paramd_worker_transport(WorkerAt(worker)));
+  return Guarded(env,
+                 [&]() -> jbyteArray { return paramd::jni::Bytes(env, paramd_worker_transport(WorkerAt(worker))); });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_workerInitialize(JNIEnv* env, jclass, jlong worker, jlong center,
                                                            jlong floats, jdouble timeout) {
-  Check(env, paramd_worker_initialize(WorkerAt(worker), As<const float>(center), static_cast<size_t>(floats), timeout));
+  Guarded(env, [&] {
+    Check(env,
+          paramd_worker_initialize(WorkerAt(worker), As<const float>(center), static_cast<size_t>(floats), timeout));
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_workerPull(JNIEnv* env, jclass, jlong worker, jlong center, jlong floats,
                                                      jdouble timeout, jlongArray target) {
-  paramd_exchanged exchanged{};
-  const paramd_code code =
-      paramd_worker_pull(WorkerAt(worker), As<float>(center), static_cast<size_t>(floats), timeout, &exchanged);
-  Deliver(env, code, exchanged, target);
+  Guarded(env, [&] {
+    paramd_exchanged exchanged{};
+    const paramd_code code =
+        paramd_worker_pull(WorkerAt(worker), As<float>(center), static_cast<size_t>(floats), timeout, &exchanged);
+    Deliver(env, code, exchanged, target);
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_workerCommit(JNIEnv* env, jclass, jlong worker, jlong update, jlong floats,
                                                        jdouble timeout, jlongArray target) {
-  paramd_exchanged exchanged{};
-  const paramd_code code =
-      paramd_worker_commit(WorkerAt(worker), As<const float>(update), static_cast<size_t>(floats), timeout, &exchanged);
-  Deliver(env, code, exchanged, target);
+  Guarded(env, [&] {
+    paramd_exchanged exchanged{};
+    const paramd_code code = paramd_worker_commit(WorkerAt(worker), As<const float>(update),
+                                                  static_cast<size_t>(floats), timeout, &exchanged);
+    Deliver(env, code, exchanged, target);
+  });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_workerExchange(JNIEnv* env, jclass, jlong worker, jlong update, jlong center,
                                                          jlong floats, jdouble timeout, jlongArray target) {
-  paramd_exchanged exchanged{};
-  const paramd_code code = paramd_worker_exchange(WorkerAt(worker), As<const float>(update), As<float>(center),
-                                                  static_cast<size_t>(floats), timeout, &exchanged);
-  Deliver(env, code, exchanged, target);
+  Guarded(env, [&] {
+    paramd_exchanged exchanged{};
+    const paramd_code code = paramd_worker_exchange(WorkerAt(worker), As<const float>(update), As<float>(center),
+                                                    static_cast<size_t>(floats), timeout, &exchanged);
+    Deliver(env, code, exchanged, target);
+  });
 }
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_workerCommitBuffer(JNIEnv*, jclass, jlong worker) {
@@ -84,16 +97,61 @@ JNIEXPORT jlong JNICALL Java_paramd_Native_workerCenterBuffer(JNIEnv*, jclass, j
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_workerCancel(JNIEnv* env, jclass, jlong worker) {
-  Check(env, paramd_worker_cancel(WorkerAt(worker)));
+  Guarded(env, [&] { Check(env, paramd_worker_cancel(WorkerAt(worker))); });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_workerResume(JNIEnv* env, jclass, jlong worker) {
-  Check(env, paramd_worker_resume(WorkerAt(worker)));
+  Guarded(env, [&] { Check(env, paramd_worker_resume(WorkerAt(worker))); });
 }
 
 JNIEXPORT void JNICALL Java_paramd_Native_workerLeave(JNIEnv* env, jclass, jlong worker, jbyteArray error,
                                                       jdouble timeout) {
-  Check(env, paramd_worker_leave(WorkerAt(worker), paramd::jni::Text(env, error).c_str(), timeout));
+  Guarded(env,
+          [&] { Check(env, paramd_worker_leave(WorkerAt(worker), paramd::jni::Text(env, error).c_str(), timeout)); });
+}
+
+JNIEXPORT jbyteArray JNICALL Java_paramd_Native_workerWire(JNIEnv* env, jclass, jlong worker) {
+  return paramd::jni::Bytes(env, paramd_worker_wire(WorkerAt(worker)));
+}
+
+JNIEXPORT jbyteArray JNICALL Java_paramd_Native_workerAlgorithm(JNIEnv* env, jclass, jlong worker) {
+  return paramd::jni::Bytes(env, paramd_worker_algorithm(WorkerAt(worker)));
+}
+
+JNIEXPORT jbyteArray JNICALL Java_paramd_Native_workerConsistency(JNIEnv* env, jclass, jlong worker) {
+  return paramd::jni::Bytes(env, paramd_worker_consistency(WorkerAt(worker)));
+}
+
+JNIEXPORT jlong JNICALL Java_paramd_Native_workerHyperparameters(JNIEnv*, jclass, jlong worker) {
+  return static_cast<jlong>(paramd_worker_hyperparameters(WorkerAt(worker)));
+}
+
+JNIEXPORT jbyteArray JNICALL Java_paramd_Native_workerHyperparameterName(JNIEnv* env, jclass, jlong worker,
+                                                                         jlong index) {
+  return paramd::jni::Bytes(env, paramd_worker_hyperparameter_name(WorkerAt(worker), static_cast<size_t>(index)));
+}
+
+JNIEXPORT jdouble JNICALL Java_paramd_Native_workerHyperparameterValue(JNIEnv*, jclass, jlong worker, jlong index) {
+  return paramd_worker_hyperparameter_value(WorkerAt(worker), static_cast<size_t>(index));
+}
+
+JNIEXPORT jlong JNICALL Java_paramd_Native_workerTensors(JNIEnv*, jclass, jlong worker) {
+  return static_cast<jlong>(paramd_worker_tensors(WorkerAt(worker)));
+}
+
+JNIEXPORT jbyteArray JNICALL Java_paramd_Native_workerTensorName(JNIEnv* env, jclass, jlong worker, jlong index) {
+  return paramd::jni::Bytes(env, paramd_worker_tensor_name(WorkerAt(worker), static_cast<size_t>(index)));
+}
+
+JNIEXPORT jlongArray JNICALL Java_paramd_Native_workerTensorShape(JNIEnv* env, jclass, jlong worker, jlong index) {
+  return Guarded(env, [&]() -> jlongArray {
+    size_t rank = 0;
+    const int64_t* const shape = paramd_worker_tensor_shape(WorkerAt(worker), static_cast<size_t>(index), &rank);
+    const std::vector<jlong> copy(shape, shape + rank);
+    jlongArray array = env->NewLongArray(static_cast<jsize>(rank));
+    if (array != nullptr) env->SetLongArrayRegion(array, 0, static_cast<jsize>(rank), copy.data());
+    return array;
+  });
 }
 
 }  // extern "C"

@@ -18,7 +18,7 @@ public final class Admin implements AutoCloseable {
     this.admin = admin;
   }
 
-  /** {@code server}: HOST:PORT or unix:PATH. Does not connect yet. */
+  /** {@code server}: HOST:PORT or unix:PATH. Connects within the timeout, which then bounds each call, too. */
   public static Admin connect(String server, Duration timeout) {
     return new Admin(
         new NativeObject(
@@ -66,7 +66,10 @@ public final class Admin implements AutoCloseable {
         info[8]);
   }
 
-  /** Reads the center, as a reader that never joined, and returns its version. Waits for its initialization. */
+  /**
+   * Reads the center, as a reader that never joined, and returns its version. Waits for its initialization.
+   * INVALID_ARGUMENT if {@code center} has another length.
+   */
   public long pull(String model, float[] center) {
     final byte[] name = Arguments.utf8(model);
     final long address = admin.acquire();

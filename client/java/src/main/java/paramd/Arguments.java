@@ -1,5 +1,7 @@
 package paramd;
 
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Objects;
@@ -16,8 +18,31 @@ final class Arguments {
     return text.getBytes(StandardCharsets.UTF_8);
   }
 
+  /** {@code buffer} itself, if native code can use it for as long as it likes. */
+  static FloatBuffer direct(FloatBuffer buffer, String what) {
+    if (!buffer.isDirect() || buffer.order() != ByteOrder.nativeOrder() || buffer.isReadOnly()) {
+      throw new IllegalArgumentException(
+          what + " must be in a direct buffer in native byte order that can be written, as"
+              + " ByteBuffer.allocateDirect(n).order(ByteOrder.nativeOrder()).asFloatBuffer()");
+    }
+    return buffer;
+  }
+
+  static byte[][] utf8(String[] texts) {
+    final byte[][] all = new byte[texts.length][];
+    for (int i = 0; i < texts.length; i++) {
+      all[i] = utf8(texts[i]);
+    }
+    return all;
+  }
+
   static String text(byte[] utf8) {
     return new String(utf8, StandardCharsets.UTF_8);
+  }
+
+  /** Of an option that is none if it is null, and can't be zero: native code takes that for a default, and refuses this. */
+  static double secondsOrNone(Duration timeout) {
+    return Math.max(seconds(timeout), timeout == null ? -1 : Double.MIN_VALUE);
   }
 
   /** Negative for null, which is no timeout. */

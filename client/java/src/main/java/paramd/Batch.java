@@ -3,15 +3,17 @@ package paramd;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.util.List;
 
 /**
- * One minibatch in memory of its own, which is used again for the next: features [rows, columns], row-major; labels as
- * the model wants them, one or more a row. Not thread-safe.
+ * One minibatch in memory of its own, which is used again for the next: at least one row; features [rows, columns],
+ * row-major; labels as the model wants them, one or more a row; and other inputs. Not thread-safe.
  */
 public final class Batch {
   private int rows;
   private FloatBuffer features = allocate(0);
   private FloatBuffer labels = allocate(0);
+  private List<Object> inputs = List.of();
 
   public int rows() {
     return rows;
@@ -25,6 +27,20 @@ public final class Batch {
   /** Position 0, limit their number. Direct, in native order. */
   public FloatBuffer labels() {
     return labels;
+  }
+
+  /** What the source gave beside features and labels. */
+  public List<Object> inputs() {
+    return inputs;
+  }
+
+  /**
+   * More inputs, or inputs of other types, in whatever objects model and source agree on: {@code int[]}, buffers,
+   * sparse rows. They are handed on as they are, up to as many minibatches later as are read ahead: give new ones each
+   * time. An {@link Mlp} takes none.
+   */
+  public void setInputs(Object... inputs) {
+    this.inputs = List.of(inputs);
   }
 
   /** Copies both arrays. */

@@ -2,6 +2,7 @@ package paramd;
 
 import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -15,7 +16,8 @@ import java.util.TreeMap;
 public final class ModelSpec implements Serializable {
   private static final long serialVersionUID = 1;
 
-  record Tensor(String name, long[] shape) implements Serializable {}
+  /** No shape: a scalar. */
+  public record Tensor(String name, long[] shape) implements Serializable {}
 
   private final String name;
   private final List<Tensor> tensors = new ArrayList<>();
@@ -29,6 +31,25 @@ public final class ModelSpec implements Serializable {
 
   public String name() {
     return name;
+  }
+
+  /** In the order of the center. */
+  public List<Tensor> tensors() {
+    return Collections.unmodifiableList(tensors);
+  }
+
+  /** Null if it was left out. */
+  public String algorithm() {
+    return algorithm;
+  }
+
+  /** Null if it was left out. */
+  public String consistency() {
+    return consistency;
+  }
+
+  public Map<String, Double> hyperparameters() {
+    return Collections.unmodifiableMap(hyperparameters);
   }
 
   /** No shape: a scalar. */

@@ -16,7 +16,7 @@ final class Native {
   private Native() {}
 
   /** Of what this class expects of the library; 0 is never given. */
-  static final int VERSION = 1;
+  static final int VERSION = 2;
 
   static native int version();
 
@@ -72,6 +72,24 @@ final class Native {
 
   static native byte[] workerTransport(long worker);
 
+  static native byte[] workerWire(long worker);
+
+  static native byte[] workerAlgorithm(long worker);
+
+  static native byte[] workerConsistency(long worker);
+
+  static native long workerHyperparameters(long worker);
+
+  static native byte[] workerHyperparameterName(long worker, long index);
+
+  static native double workerHyperparameterValue(long worker, long index);
+
+  static native long workerTensors(long worker);
+
+  static native byte[] workerTensorName(long worker, long index);
+
+  static native long[] workerTensorShape(long worker, long index);
+
   static native void workerInitialize(long worker, long center, long floats, double timeout);
 
   /** Sets {@code exchanged} to version and staleness, as the next two do. */
@@ -98,7 +116,7 @@ final class Native {
 
   /**
    * Trains {@code mlp}, or if that is 0 the model behind {@code calls}. {@code trainOptions} and {@code summary} hold
-   * the fields of their structures in order.
+   * the fields of their structures in order; {@code summary} is set also if it fails.
    *
    * @param parameters of the model behind {@code calls}, 0 for an mlp
    */
@@ -111,6 +129,37 @@ final class Native {
       long floats,
       byte[][] metricNames,
       double[] summary);
+
+  /** The parameters are in memory at these addresses, of these lengths in floats. */
+  static native long windowNew(
+      long worker,
+      long[] addresses,
+      long[] lengths,
+      long communicationWindow,
+      boolean overlap,
+      double exchangeTimeout,
+      byte[][] metricNames);
+
+  /** Waits for an exchange under way. */
+  static native void windowFree(long window);
+
+  static native void windowBegin(long window);
+
+  static native void windowBeforeStep(long window);
+
+  /** Returns whether the window is full. */
+  static native boolean windowAfterStep(long window, double epoch, double[] results);
+
+  static native boolean windowByEpoch(long window);
+
+  static native void windowEnd(long window);
+
+  static native void windowFinish(long window);
+
+  static native void windowAbandon(long window);
+
+  /** The fields of paramd_window_statistics in order. */
+  static native double[] windowStatistics(long window);
 
   static native long mlpNew(long[] layers, byte[] optimizer, double learningRate, long seed);
 

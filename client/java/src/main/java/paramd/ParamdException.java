@@ -32,14 +32,20 @@ public final class ParamdException extends RuntimeException {
   }
 
   private final Code code;
+  private final TrainSummary summary;
 
   public ParamdException(Code code, String message) {
     this(code, message, null);
   }
 
   public ParamdException(Code code, String message, Throwable cause) {
+    this(code, message, cause, null);
+  }
+
+  ParamdException(Code code, String message, Throwable cause, TrainSummary summary) {
     super(message, cause);
     this.code = code;
+    this.summary = summary;
   }
 
   /** Called by native code; {@code message} is UTF-8. */
@@ -49,6 +55,11 @@ public final class ParamdException extends RuntimeException {
 
   public Code code() {
     return code;
+  }
+
+  /** How far a training came that failed or was cancelled; null if it was none. */
+  public TrainSummary summary() {
+    return summary;
   }
 
   @Override

@@ -65,7 +65,7 @@ public final class TrainOptions implements Serializable {
       overlap ? 1 : 0,
       targetLoss == null ? 0 : targetLoss,
       targetLoss == null ? 0 : 1,
-      Arguments.seconds(exchangeTimeout)
+      Arguments.secondsOrNone(exchangeTimeout)
     };
   }
 }

@@ -1,8 +1,9 @@
 package paramd;
 
 import java.lang.ref.Reference;
-import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.util.Objects;
+import java.util.function.Supplier;
 
 /** The training of one worker. */
 public final class Training {
@@ -66,17 +67,9 @@ public final class Training {
 
   private static TrainSummary train(
       long options, TrainOptions trainOptions, Trainable model, BatchSource source, InterruptWatch interrupts) {
-    final FloatBuffer parameters = model.parameters();
-    if (!parameters.isDirect() || parameters.order() != ByteOrder.nativeOrder() || parameters.isReadOnly()) {
-      throw new IllegalArgumentException(
-          "parameters() must give a direct buffer in native byte order that can be written, as"
-              + " ByteBuffer.allocateDirect(n).order(ByteOrder.nativeOrder()).asFloatBuffer()");
-    }
-    final String[] names = model.metricNames();
-    final byte[][] metricNames = new byte[names.length][];
-    for (int i = 0; i < names.length; i++) {
-      metricNames[i] = Arguments.utf8(names[i]);
-    }
+    final FloatBuffer parameters = Arguments.direct(guarded("parameters", model::parameters), "what parameters() gives");
+    final String[] names = guarded("metricNames", model::metricNames);
+    final byte[][] metricNames = Arguments.utf8(names);
     try {
       return train(
           options,
@@ -106,10 +99,25 @@ public final class Training {
     try {
       Native.train(options, trainOptions.toNative(), mlp, calls, parameters, floats, metricNames, summary);
     } catch (ParamdException e) {
-      throw calls.failure() == null ? e : new ParamdException(e.code(), e.getMessage(), calls.failure());
+      final Throwable cause = calls.failure() == null ? e.getCause() : calls.failure();
+      throw new ParamdException(e.code(), e.getMessage(), cause, summaryOf(summary));
     } finally {
       interrupts.leave();
     }
+    return summaryOf(summary);
+  }
+
+  /** What the model's method gives; what it throws instead is the cause, as of one that is called in training. */
+  private static <T> T guarded(String method, Supplier<T> call) {
+    try {
+      return Objects.requireNonNull(call.get(), "null");
+    } catch (RuntimeException | Error e) {
+      final ParamdException.Code code = e instanceof ParamdException known ? known.code() : ParamdException.Code.INTERNAL;
+      throw new ParamdException(code, "the model's " + method + "(): " + e, e);
+    }
+  }
+
+  private static TrainSummary summaryOf(double[] summary) {
     return new TrainSummary(
         (long) summary[0],
         (long) summary[1],

@@ -1,5 +1,9 @@
 package paramd;
 
+import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+
 /**
  * What native code calls while it trains. Nothing here throws: the first exception is kept, and the call returns the
  * number of its code, which ends the training. Model and source see ordinary interrupts.
@@ -15,6 +19,7 @@ final class TrainingCalls {
   private final ClassLoader contextClassLoader = trainer.getContextClassLoader();
   private final Batch trained = new Batch();
   private final Batch read = new Batch();
+  private final Queue<List<Object>> inputs = new ConcurrentLinkedQueue<>(); // of what was read and is not trained yet
 
   /** Guards what follows. */
   private final Object lock = new Object();
@@ -50,6 +55,7 @@ final class TrainingCalls {
           trained.resize(Math.toIntExact(rows), Math.toIntExact(featureFloats), Math.toIntExact(labelFloats));
           Native.copy(features, Native.address(trained.features()), featureFloats * Float.BYTES);
           Native.copy(labels, Native.address(trained.labels()), labelFloats * Float.BYTES);
+          trained.setInputs(inputs.remove().toArray());
           final double[] step = model.trainOnBatch(trained);
           if (step.length != results.length) {
             throw new ParamdException(
@@ -80,9 +86,13 @@ final class TrainingCalls {
   int next(long[] batch) {
     return inSource(
         () -> {
+          read.setInputs();
           if (!source.next(read)) {
             batch[0] = -1;
             return;
+          }
+          if (model != null) {
+            inputs.add(read.inputs());
           }
           batch[0] = read.rows();
           batch[1] = Native.address(read.features());

@@ -31,7 +31,7 @@ public final class Worker implements AutoCloseable {
   private int underWay;
   private boolean cancelled; // for good
   private boolean interrupted; // until no call is under way
-  private boolean buffers; // were given out
+  private boolean shared; // buffers were given out, or windows, for which it lives on
   private boolean closed;
 
   /** Waits for the server within the options' join timeout. */
@@ -90,6 +90,64 @@ public final class Worker implements AutoCloseable {
     } finally {
       worker.release();
     }
+  }
+
+  /** What a float of an exchange travels as, at the moment: "f32", "f16" or "bf16". */
+  public String wire() {
+    final long address = worker.acquire();
+    try {
+      return Arguments.text(Native.workerWire(address));
+    } finally {
+      worker.release();
+    }
+  }
+
+  /**
+   * The model as it was at the join, every hyperparameter included: all that a program needs to follow its algorithm.
+   */
+  public ModelSpec spec() {
+    final ModelSpec spec = new ModelSpec(model);
+    final long address = worker.acquire();
+    try {
+      spec.algorithm(Arguments.text(Native.workerAlgorithm(address)));
+      spec.consistency(Arguments.text(Native.workerConsistency(address)));
+      for (long i = 0; i < Native.workerHyperparameters(address); i++) {
+        spec.hyperparameter(
+            Arguments.text(Native.workerHyperparameterName(address, i)), Native.workerHyperparameterValue(address, i));
+      }
+      for (long i = 0; i < Native.workerTensors(address); i++) {
+        spec.tensor(Arguments.text(Native.workerTensorName(address, i)), Native.workerTensorShape(address, i));
+      }
+    } finally {
+      worker.release();
+    }
+    return spec;
+  }
+
+  /**
+   * The windows of a training loop of one's own. While it is open, {@link #pull}, {@link #commit} and {@link #exchange}
+   * are FAILED_PRECONDITION. If the model has no center, the parameters are made that.
+   *
+   * @param parameters all of the model's, in its tensor order, in as many buffers as the program has: direct and in
+   *     native order, from position to limit. They are read and written in the window's calls only
+   */
+  public Window window(WindowOptions options, FloatBuffer... parameters) {
+    final FloatBuffer[] memory = new FloatBuffer[parameters.length];
+    final long[] addresses = new long[parameters.length];
+    final long[] lengths = new long[parameters.length];
+    for (int i = 0; i < parameters.length; i++) {
+      memory[i] = Arguments.direct(parameters[i], "a window's parameters");
+      addresses[i] = Native.address(memory[i]) + (long) memory[i].position() * Float.BYTES;
+      lengths[i] = memory[i].remaining();
+    }
+    synchronized (calls) {
+      checkOpen();
+      shared = true;
+    }
+    final long[] window = new long[1];
+    call(address -> window[0] = options.newWindow(address, addresses, lengths));
+    worker.acquire();
+    return new Window(this, window[0], worker, memory);
   }
 
   /** Makes {@code center} the first center; ALREADY_EXISTS if there is another one. */
@@ -156,14 +214,17 @@ public final class Worker implements AutoCloseable {
 
   /**
    * Memory of the worker for updates, of the center's length, that spares a copy where floats go through shared memory;
-   * null if it has none, or more than a buffer of 2 GiB can hold. The worker's memory lives on while such a buffer
-   * does, also after {@link #close}.
+   * null if it has none, or more than a buffer of 2 GiB can hold. What is written there stays: a call reads it only if
+   * it is given it. The worker's memory lives on while such a buffer does, also after {@link #close}.
    */
   public FloatBuffer commitBuffer() {
     return buffer(Native::workerCommitBuffer);
   }
 
-  /** As {@link #commitBuffer}, for centers. After a call that failed it may change until the next one. */
+  /**
+   * As {@link #commitBuffer}, for centers: holds one after a call that was given it, and until the next call of any
+   * kind; after a call that failed it may still change.
+   */
   public FloatBuffer centerBuffer() {
     return buffer(Native::workerCenterBuffer);
   }
@@ -192,14 +253,14 @@ public final class Worker implements AutoCloseable {
   @Override
   public void close() {
     final long address;
-    final boolean buffersGiven;
+    final boolean livesOn;
     synchronized (calls) {
       if (closed) {
         return;
       }
       closed = true;
       address = worker.acquire();
-      buffersGiven = buffers;
+      livesOn = shared;
       if (underWay > 0) {
         cancelled = true;
         Native.workerCancel(address);
@@ -216,8 +277,7 @@ public final class Worker implements AutoCloseable {
         Thread.currentThread().interrupt();
       }
     }
-    if (buffersGiven) {
-      // The worker itself lives on with them.
+    if (livesOn) {
       try {
         Native.workerLeave(address, null, LAST_CALL_SECONDS);
       } catch (ParamdException e) {
@@ -235,7 +295,7 @@ public final class Worker implements AutoCloseable {
     }
     synchronized (calls) {
       checkOpen();
-      buffers = true;
+      shared = true;
     }
     final long address = worker.acquire();
     try {
@@ -246,11 +306,12 @@ public final class Worker implements AutoCloseable {
     }
   }
 
-  private interface Call {
+  interface Call {
     void run(long address);
   }
 
-  private void call(Call call) {
+  /** Calls native code with the worker's address: an interrupt ends it, and close waits for it. */
+  void call(Call call) {
     final long address;
     synchronized (calls) {
       checkOpen();

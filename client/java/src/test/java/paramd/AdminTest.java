@@ -60,9 +60,16 @@ class AdminTest {
 
   @Test
   void aClosedAdminThrows() {
-    final Admin admin = Admin.connect("127.0.0.1:1", TIMEOUT);
-    admin.close();
-    admin.close();
-    assertThrows(IllegalStateException.class, () -> admin.model("m"));
+    try (ParamdServer server = ParamdServer.start(new ServerOptions())) {
+      final Admin admin = Admin.connect(server.address(), TIMEOUT);
+      admin.close();
+      admin.close();
+      assertThrows(IllegalStateException.class, () -> admin.model("m"));
+    }
+  }
+
+  @Test
+  void connectingToNobodyFailsWithinItsTimeout() {
+    assertThrows(ParamdException.class, () -> Admin.connect("127.0.0.1:1", Duration.ofMillis(100)));
   }
 }

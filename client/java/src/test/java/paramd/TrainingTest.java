@@ -204,6 +204,102 @@ class TrainingTest {
     }
   }
 
+  @Test
+  void whatParametersOrMetricNamesThrowIsTheCauseToo() {
+    final RuntimeException thrown = new IllegalStateException("out of magic");
+    final ParamdException names =
+        failure(
+            "throws",
+            new Line() {
+              @Override
+              public String[] metricNames() {
+                throw thrown;
+              }
+            },
+            new Points());
+    assertSame(thrown, names.getCause());
+    final ParamdException parameters =
+        failure(
+            "throws",
+            new Line() {
+              @Override
+              public FloatBuffer parameters() {
+                throw thrown;
+              }
+            },
+            new Points());
+    assertSame(thrown, parameters.getCause());
+    assertEquals(ParamdException.Code.INTERNAL, parameters.code());
+  }
+
+  @Test
+  void aTrainingThatFailsTellsHowFarItCame() {
+    final ParamdException failure =
+        failure(
+            "summary",
+            new Line() {
+              private int steps;
+
+              @Override
+              public double[] trainOnBatch(Batch batch) throws Exception {
+                if (++steps == 12) {
+                  throw new Exception("out of magic");
+                }
+                return super.trainOnBatch(batch);
+              }
+            },
+            new Points());
+    assertEquals(11, failure.summary().steps());
+    assertEquals(88, failure.summary().samples());
+    assertEquals(2, failure.summary().exchanges());
+  }
+
+  @Test
+  void minibatchesCarryWhateverInputs() {
+    final Line line =
+        new Line() {
+          private int next;
+
+          @Override
+          public double[] trainOnBatch(Batch batch) {
+            assertArrayEquals(new int[] {next++}, (int[]) batch.inputs().get(0));
+            assertEquals("row", batch.inputs().get(1));
+            return new double[] {0, 0};
+          }
+        };
+    final Points points =
+        new Points() {
+          private int read;
+
+          @Override
+          public boolean next(Batch batch) throws Exception {
+            final boolean more = super.next(batch);
+            assertEquals(0, batch.inputs().size());
+            batch.setInputs(new int[] {read}, "row");
+            read += more ? 1 : 0;
+            return more;
+          }
+        };
+    final TrainSummary summary = Training.run(options("inputs"), new TrainOptions().epochs(2), line, points);
+    assertEquals(100, summary.steps());
+  }
+
+  @Test
+  void aBatchWithoutRowsIsRefused() {
+    final ParamdException empty =
+        failure(
+            "empty",
+            new Line(),
+            new Points() {
+              @Override
+              public boolean next(Batch batch) {
+                batch.resize(0, 0, 0);
+                return true;
+              }
+            });
+    assertEquals(ParamdException.Code.INVALID_ARGUMENT, empty.code());
+  }
+
   /** Interrupts a training that blocks in its source or its model, and returns its error. */
   private static ParamdException interrupted(boolean inSource) throws InterruptedException {
     final CountDownLatch blocks = new CountDownLatch(1);

@@ -77,6 +77,34 @@ class WorkerTest {
   }
 
   @Test
+  void theModelIsWhatAWorkerTells() {
+    final WorkerOptions options =
+        new WorkerOptions(server.address(), model, "a")
+            .create(
+                new ModelSpec(model)
+                    .tensor("w", 2, 3)
+                    .tensor("b")
+                    .algorithm("adag")
+                    .consistency("bounded:3")
+                    .hyperparameter("communication_window", 7))
+            .joinTimeout(TIMEOUT)
+            .transport("grpc")
+            .wire("bf16");
+    try (Worker worker = Worker.join(options)) {
+      final ModelSpec spec = worker.spec();
+      assertEquals(model, spec.name());
+      assertEquals("adag", spec.algorithm());
+      assertEquals("bounded:3", spec.consistency());
+      assertEquals(7, spec.hyperparameters().get("communication_window"));
+      assertEquals(0.5, spec.hyperparameters().get("learning_rate"));
+      assertEquals("w", spec.tensors().get(0).name());
+      assertArrayEquals(new long[] {2, 3}, spec.tensors().get(0).shape());
+      assertArrayEquals(new long[0], spec.tensors().get(1).shape());
+      assertEquals("bf16", worker.wire());
+    }
+  }
+
+  @Test
   void anyBufferWillDoFromItsPositionToItsLimit() {
     final List<FloatBuffer> buffers = new ArrayList<>();
     for (ByteOrder order : List.of(ByteOrder.LITTLE_ENDIAN, ByteOrder.BIG_ENDIAN)) {

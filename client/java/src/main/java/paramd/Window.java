@@ -1,0 +1,125 @@
+package paramd;
+
+import java.lang.ref.Reference;
+import java.nio.FloatBuffer;
+
+/**
+ * Windows of minibatches and the exchanges between them, as the model's algorithm wants them, for a training loop of
+ * one's own:
+ *
+ * <pre>{@code
+ * try (Window window = worker.window(new WindowOptions(), kernel, bias)) {
+ *   window.begin(); // the center is in kernel and bias now
+ *   for (int i = 0; i < minibatches; i++) {
+ *     window.beforeStep();
+ *     double loss = train(i); // one optimizer step, in place
+ *     if (window.afterStep((i + 1.0) / minibatches, loss)) {
+ *       window.end();
+ *     }
+ *   }
+ *   window.finish();
+ * }
+ * }</pre>
+ *
+ * <p>An error ends it: later calls give the same error again, and all but {@link #abandon} change nothing more.
+ * {@link Thread#interrupt} ends a call that waits with CANCELLED. Not thread-safe.
+ */
+public final class Window implements AutoCloseable {
+  /**
+   * How far a window came.
+   *
+   * @param steps taken
+   * @param exchanges that were answered
+   * @param exchanged steps that these were of
+   * @param exchangingSeconds that training stood still for exchanges
+   */
+  public record Statistics(
+      long steps, long exchanges, long exchanged, double meanStaleness, double exchangingSeconds) {}
+
+  private final Worker worker;
+  private final NativeObject window;
+  private final FloatBuffer[] parameters; // kept alive
+
+  /** Releases {@code used}, which the window needs, when the window is freed. */
+  Window(Worker worker, long address, NativeObject used, FloatBuffer[] parameters) {
+    this.worker = worker;
+    this.parameters = parameters;
+    window =
+        new NativeObject(
+            "window",
+            address,
+            freed -> {
+              Native.windowFree(freed);
+              used.release();
+            });
+  }
+
+  /** Pulls the center into the parameters. Once, first. */
+  public void begin() {
+    call(Native::windowBegin);
+  }
+
+  public void beforeStep() {
+    call(Native::windowBeforeStep);
+  }
+
+  /**
+   * After a step that went well: returns whether it is time for {@link #end}. It never is, where {@link #byEpoch}.
+   *
+   * @param epoch the position in the data, for the worker's history
+   * @param results the loss, then the metrics that the options name
+   */
+  public boolean afterStep(double epoch, double... results) {
+    final boolean[] full = new boolean[1];
+    call(address -> full[0] = Native.windowAfterStep(address, epoch, results));
+    return full[0];
+  }
+
+  /** Whether the algorithm exchanges by the epoch: then call {@link #end} at each epoch's end. */
+  public boolean byEpoch() {
+    final boolean[] byEpoch = new boolean[1];
+    call(address -> byEpoch[0] = Native.windowByEpoch(address));
+    return byEpoch[0];
+  }
+
+  /** Exchanges the window, full or not, or with overlap begins to. */
+  public void end() {
+    call(Native::windowEnd);
+  }
+
+  /** Exchanges what is left; nothing is under way any more. */
+  public void finish() {
+    call(Native::windowFinish);
+  }
+
+  /**
+   * After a step that failed, in place of finish: what is under way is waited for and goes to the history; nothing more
+   * is committed. Throws what became of it.
+   */
+  public void abandon() {
+    call(Native::windowAbandon);
+  }
+
+  public Statistics statistics() {
+    final double[][] fields = new double[1][];
+    call(address -> fields[0] = Native.windowStatistics(address));
+    return new Statistics(
+        (long) fields[0][0], (long) fields[0][1], (long) fields[0][2], fields[0][3], fields[0][4]);
+  }
+
+  /** Waits for an exchange under way; {@link Worker#cancel} ends that. */
+  @Override
+  public void close() {
+    window.close();
+  }
+
+  private void call(Worker.Call call) {
+    final long address = window.acquire();
+    try {
+      worker.call(ofWorker -> call.run(address));
+    } finally {
+      window.release();
+      Reference.reachabilityFence(parameters);
+    }
+  }
+}
