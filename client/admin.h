@@ -14,8 +14,9 @@
 
 namespace paramd {
 
-// Thread-safe. Every call returns by `timeout`; UNAVAILABLE is retried until then. Errors are the server's, or
-// DEADLINE_EXCEEDED or UNAVAILABLE with the address that did not answer.
+// Thread-safe; calls do not wait for each other. Every one returns by `timeout`; UNAVAILABLE is retried until then.
+// Errors are the server's, or DEADLINE_EXCEEDED or UNAVAILABLE with the address that did not answer, or
+// FAILED_PRECONDITION in a process that was forked since.
 class Admin {
  public:
   // INVALID_ARGUMENT for a malformed address (HOST:PORT or unix:PATH). Does not connect yet.
@@ -29,7 +30,7 @@ class Admin {
   absl::StatusOr<v1::ListModelsReply> ListModels();
   absl::Status DeleteModel(const std::string& model);  // NOT_FOUND
   absl::StatusOr<v1::ListAlgorithmsReply> ListAlgorithms();
-  absl::StatusOr<v1::GetHistoryReply> GetHistory(const v1::GetHistoryRequest& request);
+  absl::StatusOr<v1::GetHistoryReply> GetHistory(v1::GetHistoryRequest request);  // all pages
   absl::StatusOr<v1::ServerStatus> GetStatus();
 
   // Reads a model's center, as a reader that never joined. Waits for its initialization up to the timeout.

@@ -16,6 +16,14 @@ struct Exchanged {
   int64_t staleness = 0;  // of the commit when it was applied; 0 without one
 };
 
+// What became of a commit.
+enum class CommitState {
+  kNone,        // there was none
+  kApplied,     // the center has it, or will when its round is over
+  kNotApplied,  // the center does not have it, and never will
+  kUnknown,     // its answer did not arrive; the next call finds out, before it does anything else
+};
+
 class Exchanger {
  public:
   virtual ~Exchanger() = default;
@@ -35,19 +43,26 @@ class Exchanger {
   //                        nothing was changed
   //   FAILED_PRECONDITION  the center has values too large for the wire's encoding; a commit was applied
   //   UNIMPLEMENTED        the server does not know the wire's encoding
-  //   DEADLINE_EXCEEDED    no answer in time; the commit may or may not have been applied, but never will be twice
-  //   ABORTED              a newer incarnation of this worker has joined: stop
+  //   DEADLINE_EXCEEDED    no answer in time: last_commit() says what became of the commit, which never is applied
+  //                        twice
+  //   ABORTED              a newer incarnation of this worker has joined, or this is not the model or the daemon any
+  //                        more that it joined: stop, or join again
   //   NOT_FOUND            the model is gone
   //   UNAVAILABLE          the server can't be reached, in spite of retries
   //   CANCELLED            Cancel was called
   virtual absl::StatusOr<Exchanged> Exchange(absl::Span<const float> update, absl::Span<float> center,
                                              absl::Duration timeout) = 0;
 
+  // What became of the commit that was given to the last Commit or Exchange. Thread-safe.
+  virtual CommitState last_commit() const { return CommitState::kNone; }
+
   // Two vectors of the center's length that belong to the exchanger, for its whole life, at addresses that stay; empty
   // if it has none. Given as `update` and as `center`, exactly these may spare a copy each. Between calls they are the
-  // caller's to use, whatever the exchanges go over: a call that is given both leaves the commit buffer as it was, and
-  // one that is given other memory in place of one leaves that buffer with any content. After a call that failed, the
-  // center buffer may change until the next one. A Window takes both for its life.
+  // caller's to use.
+  //
+  // The commit buffer is only read, and only by a call that is given it: what the caller wrote there stays. The center
+  // buffer is scratch of every call: it holds a center after a call that was given it, until the next call of any kind;
+  // and after one that failed it may still change. A Window takes both for its life.
   virtual absl::Span<float> commit_buffer() { return {}; }
   virtual absl::Span<float> center_buffer() { return {}; }
 

@@ -59,7 +59,7 @@ std::function<absl::Status(const std::vector<StepResult>&)> Reporting(
     std::function<absl::Status(const std::vector<StepResult>&)> next) {
   return
       [worker, metric_names = std::move(metric_names), next = std::move(next)](const std::vector<StepResult>& steps) {
-        worker->Report(metric_names, steps);
+        worker->Report(metric_names, steps).IgnoreError();  // on_event has been told
         return next != nullptr ? next(steps) : absl::OkStatus();
       };
 }

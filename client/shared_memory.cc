@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "shm/handshake.h"
 
 namespace paramd {
 namespace {
@@ -49,7 +47,8 @@ absl::Status SharedMemory::Attach(const std::string& socket, absl::Time deadline
   if (!memory_.has_value()) return absl::UnavailableError("there is no address space for the buffers");
   // The daemon lets go of the old segment first.
   link_ = FileDescriptor();
-  auto granted = RequestSegment(socket, layout_.bytes, std::min(kHandshakeTimeout, deadline - absl::Now()));
+  auto granted =
+      options_.request_segment(socket, layout_.bytes, std::min(kHandshakeTimeout, deadline - options_.clock->Now()));
   if (!granted.ok()) return granted.status();
   auto segment = Segment::Map(granted->memory, layout_.bytes);
   if (!segment.ok()) return segment.status();
@@ -74,20 +73,18 @@ absl::Status SharedMemory::Join(const std::string& socket, absl::Time deadline) 
   return absl::OkStatus();
 }
 
-absl::Status SharedMemory::Begin(v1::ExchangeHeader* header, Retry* retry) {
+absl::Status SharedMemory::Begin(v1::ExchangeHeader* header, absl::Time deadline) {
   header->clear_segment();
-  while (in_use() && !(trusted_ && LinkAlive(link_))) {
-    auto socket = options_.find_socket(retry);
+  if (in_use() && !(trusted_ && LinkAlive(link_))) {
+    auto socket = options_.find_socket(deadline);
     if (!socket.ok()) return socket.status();
-    const absl::Status attached = Attach(*socket, retry->attempt_deadline());
-    if (attached.ok()) break;
-    if (!options_.required) {
+    const absl::Status attached = Attach(*socket, deadline);
+    if (!attached.ok()) {
+      if (options_.required) return attached;
       if (options_.on_event != nullptr) {
         options_.on_event(absl::StrCat("exchanges go over gRPC from now on: ", attached.message()));
       }
       in_use_ = false;
-    } else if (auto next = retry->Next(attached); !next.ok()) {
-      return next;
     }
   }
   if (!in_use()) return absl::OkStatus();
@@ -97,8 +94,9 @@ absl::Status SharedMemory::Begin(v1::ExchangeHeader* header, Retry* retry) {
 }
 
 grpc::ByteBuffer SharedMemory::Put(const v1::ExchangeHeader& header, absl::Span<const float> commit) const {
-  if (commit.data() != commit_.data()) Copy(commit, commit_.data());
-  return EncodeSharedExchange(&header, 0, layout_.commit_begin, commit.size());
+  if (commit.data() == commit_.data()) return EncodeSharedExchange(&header, 0, layout_.commit_begin, commit.size());
+  if (commit.data() != center_.data()) Copy(commit, center_.data());
+  return EncodeSharedExchange(&header, 0, layout_.center_begin, commit.size());
 }
 
 absl::Status SharedMemory::Take(const DecodedExchange& message, absl::Span<float> center, size_t* received) const {

@@ -2,6 +2,8 @@
 #ifndef PARAMD_CLIENT_SHARED_MEMORY_H_
 #define PARAMD_CLIENT_SHARED_MEMORY_H_
 
+#include <grpcpp/support/byte_buffer.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -13,16 +15,19 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/transport.h"
 #include "proto/paramd.pb.h"
 #include "proto/tensor_codec.h"
 #include "shm/file_descriptor.h"
+#include "shm/handshake.h"
 #include "shm/segment.h"
+#include "sync/clock.h"
 
 namespace paramd {
 
 // Two buffers of the center's length, at addresses that stay. They are ordinary memory, or a segment that the daemon
 // sees, too; when the segment is lost they stay as they are, and another one takes their place at the next exchange.
+// Their contract is Exchanger's: the commit buffer is written by nobody but the caller, so a commit from elsewhere goes
+// through the center buffer, which the daemon does not write to before it has the commit.
 //
 // Thread-compatible but for in_use(). The buffers belong to the caller except during an exchange.
 class SharedMemory {
@@ -31,8 +36,11 @@ class SharedMemory {
     uint64_t floats = 0;    // of the center
     bool required = false;  // an error where there is no shared memory, rather than gRPC
     // Asks the daemon for the name of its socket, anew.
-    std::function<absl::StatusOr<std::string>(Retry*)> find_socket;
+    std::function<absl::StatusOr<std::string>(absl::Time deadline)> find_socket;
+    std::function<absl::StatusOr<GrantedSegment>(const std::string& socket, uint64_t bytes, absl::Duration timeout)>
+        request_segment = RequestSegment;
     std::function<void(absl::string_view)> on_event;
+    const Clock* clock = Clock::Steady();
   };
   explicit SharedMemory(Options options);
 
@@ -47,8 +55,8 @@ class SharedMemory {
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
   // Before an attempt of an exchange: names the segment in `header` if the exchange is to go through it, after getting
-  // another one if need be. Errors: what the caller of the exchange should be told.
-  absl::Status Begin(v1::ExchangeHeader* header, Retry* retry);
+  // another one if need be. Errors: the daemon can't be asked, or gives none though shared memory is required.
+  absl::Status Begin(v1::ExchangeHeader* header, absl::Time deadline);
 
   // The message of a commit: its floats are in the segment now.
   grpc::ByteBuffer Put(const v1::ExchangeHeader& header, absl::Span<const float> commit) const;

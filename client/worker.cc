@@ -1,29 +1,31 @@
 #include "client/worker.h"
 
-#include <algorithm>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <stop_token>
 #include <thread>
 #include <utility>
 
+#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
+#include "client/cancellation.h"
+#include "client/commit_sequence.h"
+#include "client/connection.h"
+#include "client/exchange_client.h"
 #include "client/guarded.h"
+#include "client/heartbeat.h"
+#include "client/history_queue.h"
+#include "client/process_guard.h"
 #include "client/shared_memory.h"
-#include "client/transport.h"
 #include "proto/encoding.h"
 
 namespace paramd {
 namespace {
 
-// Records that queue while the server is away.
-constexpr size_t kMaxQueuedRecords = 100'000;
-// Of one report: far below the longest message.
-constexpr size_t kMaxReportRecords = 5'000;
-constexpr absl::Duration kReportInterval = absl::Seconds(1);
 // What a Leave is given when nobody wants to wait for it.
 constexpr absl::Duration kLastCall = absl::Seconds(1);
+
+using Listener = std::function<void(absl::string_view)>;
 
 v1::Encoding EncodingOf(Wire wire) {
   switch (wire) {
@@ -37,100 +39,112 @@ v1::Encoding EncodingOf(Wire wire) {
   return v1::FLOAT32;
 }
 
+absl::Status LeftError() { return absl::FailedPreconditionError("this worker has left its model; join again"); }
+
 }  // namespace
 
-class Worker::Impl {
+class Worker::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(WorkerOptions options, std::shared_ptr<Connection> connection)
       : options_(std::move(options)),
+        tell_(options_.on_event != nullptr ? options_.on_event : [](absl::string_view) {}),
         connection_(std::move(connection)),
         on_stop_(options_.stop, [this] { cancellation_.Cancel(); }),
-        exchanges_(connection_, options_.rpc_timeout, &cancellation_, options_.on_event) {}
-  ~Impl();
+        exchanges_(connection_, options_.rpc_timeout, &cancellation_, tell_) {}
 
   absl::Status Join();
-  absl::StatusOr<Exchanged> Exchange(absl::Span<const float> update, absl::Span<float> center, bool pull,
-                                     absl::Duration timeout);
+  absl::StatusOr<Exchanged> Exchange(std::optional<absl::Span<const float>> update,
+                                     std::optional<absl::Span<float>> center, absl::Duration timeout);
   absl::Status Initialize(absl::Span<const float> center, absl::Duration timeout);
-  void Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
+  absl::Status Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
+    if (auto status = CheckProcess(); !status.ok()) return status;
+    return history_.Add(metric_names, steps);
+  }
   absl::Status Leave(absl::string_view error, absl::Duration timeout);
-  void Cancel();
+  // Leaves if nobody did, and waits for the callback that may be under way on the heartbeats' thread.
+  void End();
+  void Cancel() {
+    if (!forked()) cancellation_.Cancel();
+  }
   void Resume();
-  Transport transport() const { return shared_->in_use() ? Transport::kShm : Transport::kGrpc; }
-  absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
-  absl::Span<float> center_buffer() const { return shared_->center_buffer(); }
 
+  absl::Status CheckProcess() const { return process_.Check(absl::StrCat("worker '", options_.worker, "'")); }
+  bool forked() const { return process_.forked(); }
   const v1::ModelInfo& model() const { return joined_.model(); }
   uint64_t incarnation() const { return joined_.incarnation(); }
+  Transport transport() const { return shared_->in_use() ? Transport::kShm : Transport::kGrpc; }
   Wire wire() const { return transport() == Transport::kShm ? Wire::kFloat32 : options_.wire; }
+  CommitState last_commit() const { return commits_->last_commit(); }
+  HistoryState history() const { return history_.state(); }
+  absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
+  absl::Span<float> center_buffer() const { return shared_->center_buffer(); }
 
  private:
   // Holds the one exchange that may be under way.
   class Turn;
 
-  template <typename Message>
-  Message Identified() const {
-    Message message;
-    *message.mutable_participant() = participant_;
-    return message;
+  absl::Time Deadline(absl::Duration timeout) const { return connection_->clock()->Now() + timeout; }
+  Attempts NewAttempts(absl::Time deadline, Cancellation* cancellation) const {
+    return {.retry = Retry(connection_->clock(), deadline, absl::InfiniteDuration()), .cancellation = cancellation};
   }
-
-  void Tell(const std::string& event) const {
-    if (options_.on_event != nullptr) options_.on_event(event);
-  }
+  absl::Status JoinModel(Attempts* attempts);
   absl::Status JoinSharedMemory(absl::Time deadline);
-  void Beat();
-  absl::Status SendReports(Retry* retry);
+  void StartHeartbeats();
+  absl::Status SendHeartbeat(absl::Time deadline, Cancellation* cancellation, v1::HeartbeatReply* reply) const;
+  absl::Status SendLeave(absl::string_view error, absl::Time deadline) const;
+  void Refused(const absl::Status& why);
 
   // Constant after Join.
   const WorkerOptions options_;
+  const Listener tell_;
   const std::shared_ptr<Connection> connection_;
+  const ProcessGuard process_;
   v1::JoinReply joined_;
   v1::Participant participant_;
-  absl::Duration lease_;
 
   // Self-synchronized.
-  Cancellation cancellation_;
+  Cancellation cancellation_;  // of exchanges and of the join
   const std::stop_callback<std::function<void()>> on_stop_;
-  Cancellation stop_beating_;
-  std::thread beat_;
+  HistoryQueue history_{HistoryQueue::Options{.on_event = tell_}};
+  std::optional<Heartbeat> heartbeat_;
 
   // Of the one exchange that is under way.
-  std::optional<SharedMemory> shared_;  // once joined
+  std::optional<SharedMemory> shared_;
   ExchangeClient exchanges_;
-  uint64_t sequence_ = 0;
-  int64_t base_version_ = -1;
+  std::optional<CommitSequence> commits_;
 
   Mutex mutex_;
   CondVar turn_changed_;
-  bool exchanging_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread::id exchanging_ ABSL_GUARDED_BY(mutex_);  // nobody, if it is none
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::string> metric_names_ ABSL_GUARDED_BY(mutex_);
-  std::deque<v1::HistoryRecord> records_ ABSL_GUARDED_BY(mutex_);
-
-  v1::ReportHistoryRequest report_;  // under way: of the heartbeat thread, and of Leave after that has ended
 };
 
 class Worker::Impl::Turn {
  public:
-  Turn(Impl* impl, absl::Duration timeout) : impl_(impl) {
-    const absl::Time deadline = absl::Now() + timeout;
+  Turn(Impl* impl, absl::Time deadline) : impl_(impl) {
+    const std::thread::id self = std::this_thread::get_id();
+    const Clock* const clock = impl_->connection_->clock();
     MutexLock lock(&impl_->mutex_);
-    while (impl_->exchanging_ && absl::Now() < deadline) {
-      impl_->turn_changed_.WaitWithTimeout(&impl_->mutex_, deadline - absl::Now());
+    if (impl_->exchanging_ == self) {
+      status_ = absl::FailedPreconditionError("an exchange within an exchange: call it after on_event has returned");
+      return;
+    }
+    while (impl_->exchanging_ != std::thread::id() && clock->Now() < deadline) {
+      clock->Wait(&impl_->turn_changed_, &impl_->mutex_, deadline);
     }
     if (impl_->left_) {
-      status_ = absl::FailedPreconditionError("this worker has left its model; join again");
-    } else if (impl_->exchanging_) {
+      status_ = LeftError();
+    } else if (impl_->exchanging_ != std::thread::id()) {
       status_ = absl::DeadlineExceededError("another exchange of this worker is still under way");
     } else {
-      impl_->exchanging_ = mine_ = true;
+      impl_->exchanging_ = self;
+      mine_ = true;
     }
   }
   ~Turn() {
     if (!mine_) return;
     MutexLock lock(&impl_->mutex_);
-    impl_->exchanging_ = false;
+    impl_->exchanging_ = std::thread::id();
     impl_->turn_changed_.SignalAll();
   }
   const absl::Status& status() const { return status_; }
@@ -141,19 +155,29 @@ class Worker::Impl::Turn {
   bool mine_ = false;
 };
 
-Worker::Impl::~Impl() {
-  Leave("", kLastCall).IgnoreError();
-  cancellation_.Cancel();
+absl::Status Worker::Impl::Join() {
+  const absl::Time deadline = Deadline(options_.join_timeout);
+  Attempts attempts = NewAttempts(deadline, &cancellation_);
+  attempts.on_failure = [this](absl::string_view why) { tell_(absl::StrCat("join: waiting for the server: ", why)); };
+  if (auto status = JoinModel(&attempts); !status.ok()) return status;
+  commits_.emplace(participant_, joined_.model().parameters(), EncodingOf(options_.wire), &exchanges_);
+  absl::Status status = JoinSharedMemory(deadline);
+  if (auto cancelled = cancellation_.status(); !cancelled.ok()) status = cancelled;
+  if (!status.ok()) {
+    SendLeave(status.message(), Deadline(kLastCall)).IgnoreError();
+    return status;
+  }
+  StartHeartbeats();
+  return absl::OkStatus();
 }
 
-absl::Status Worker::Impl::Join() {
-  Retry retry(absl::Now() + options_.join_timeout, options_.join_timeout, &cancellation_);
+absl::Status Worker::Impl::JoinModel(Attempts* attempts) {
   if (options_.create != nullptr) {
     v1::CreateModelRequest create;
     *create.mutable_spec() = *options_.create;
     create.mutable_spec()->set_name(options_.model);
     v1::ModelInfo created;
-    auto status = connection_->Call(&v1::ParameterServer::Stub::CreateModel, create, &created, &retry);
+    auto status = connection_->Call(&v1::ParameterServer::Stub::CreateModel, create, &created, attempts);
     if (!status.ok()) return status;
   }
   v1::JoinRequest request;
@@ -161,127 +185,106 @@ absl::Status Worker::Impl::Join() {
   request.set_worker(options_.worker);
   request.set_incarnation(options_.incarnation);
   request.set_nonce(absl::Uniform<uint64_t>(absl::IntervalClosed, absl::BitGen(), 1, ~uint64_t{0}));
-  if (auto status = connection_->Call(&v1::ParameterServer::Stub::Join, request, &joined_, &retry); !status.ok()) {
-    return status;
-  }
-  lease_ = absl::Seconds(joined_.lease_s());
+  auto status = connection_->Call(&v1::ParameterServer::Stub::Join, request, &joined_, attempts);
+  if (!status.ok()) return status;
   participant_.set_model(joined_.model().spec().name());
   participant_.set_worker(options_.worker);
   participant_.set_incarnation(joined_.incarnation());
   participant_.set_nonce(request.nonce());
   participant_.set_model_id(joined_.model().id());
   participant_.set_daemon_id(joined_.daemon_id());
-  absl::Status status = JoinSharedMemory(retry.deadline());
-  if (cancellation_.cancelled()) status = absl::CancelledError("the join was cancelled by this process");
-  if (!status.ok()) {
-    auto leave = Identified<v1::LeaveRequest>();
-    leave.set_error(std::string(status.message()));
-    v1::LeaveReply left;
-    Cancellation never;
-    Retry last(absl::Now() + kLastCall, kLastCall, &never);
-    connection_->Call(&v1::ParameterServer::Stub::Leave, leave, &left, &last).IgnoreError();
-    return status;
-  }
-  beat_ = std::thread([this] { Beat(); });
   return absl::OkStatus();
 }
 
 absl::Status Worker::Impl::JoinSharedMemory(absl::Time deadline) {
-  const auto find_socket = [this](Retry* retry) -> absl::StatusOr<std::string> {
+  const auto find_socket = [this](absl::Time until) -> absl::StatusOr<std::string> {
     v1::HeartbeatReply reply;
-    const absl::Status status =
-        connection_->Call(&v1::ParameterServer::Stub::Heartbeat, Identified<v1::HeartbeatRequest>(), &reply, retry);
+    const absl::Status status = SendHeartbeat(until, &cancellation_, &reply);
     if (!status.ok()) return status;
     return reply.shared_memory_socket();
   };
   shared_.emplace(SharedMemory::Options{.floats = joined_.model().parameters(),
                                         .required = options_.transport == Transport::kShm,
                                         .find_socket = find_socket,
-                                        .on_event = options_.on_event});
+                                        .on_event = tell_,
+                                        .clock = connection_->clock()});
   exchanges_.set_shared_memory(&*shared_);
   return options_.transport == Transport::kGrpc ? absl::OkStatus()
                                                 : shared_->Join(joined_.shared_memory_socket(), deadline);
 }
 
-void Worker::Impl::Beat() {
-  const absl::Duration third = lease_ / 3;
-  absl::Time last = absl::Now();
-  while (!stop_beating_.WaitFor(std::min(third, kReportInterval))) {
-    Retry retry(absl::Now() + third, third, &stop_beating_);
-    // A report renews the lease, too.
-    absl::Status status = SendReports(&retry);
-    if (absl::IsNotFound(status)) {
-      if (absl::Now() - last < third - kReportInterval) continue;
-      const auto request = Identified<v1::HeartbeatRequest>();
-      v1::HeartbeatReply reply;
-      status = connection_->Call(&v1::ParameterServer::Stub::Heartbeat, request, &reply, &retry);
-    }
-    if (status.ok()) last = absl::Now();
-    if (!status.ok() && !absl::IsCancelled(status)) Tell(absl::StrCat("heartbeat: ", status.message()));
-    if (absl::IsAborted(status)) return;
-  }
+void Worker::Impl::StartHeartbeats() {
+  Heartbeat::Options options;
+  options.lease = absl::Seconds(joined_.lease_s());
+  options.beat = [this](absl::Time deadline, Cancellation* cancellation) {
+    v1::HeartbeatReply reply;
+    return SendHeartbeat(deadline, cancellation, &reply);
+  };
+  options.report = [this](v1::ReportHistoryRequest report, absl::Time deadline, Cancellation* cancellation) {
+    *report.mutable_participant() = participant_;
+    Attempts attempts = NewAttempts(deadline, cancellation);
+    v1::ReportHistoryReply reply;
+    return connection_->Call(&v1::ParameterServer::Stub::ReportHistory, report, &reply, &attempts);
+  };
+  options.on_refused = [this](const absl::Status& why) { Refused(why); };
+  options.on_event = tell_;
+  options.clock = connection_->clock();
+  heartbeat_.emplace(std::move(options), &history_);
+  history_.set_on_due([this] { heartbeat_->Wake(); });
+  heartbeat_->Start(shared_from_this());
 }
 
-// NOT_FOUND if there is nothing to send.
-absl::Status Worker::Impl::SendReports(Retry* retry) {
-  if (report_.records_size() == 0) {
-    MutexLock lock(&mutex_);
-    if (records_.empty()) return absl::NotFoundError("");
-    const uint64_t batch = report_.batch();
-    report_ = Identified<v1::ReportHistoryRequest>();
-    report_.set_batch(batch + 1);
-    for (const std::string& name : metric_names_) report_.add_metric_names(name);
-    while (!records_.empty() && static_cast<size_t>(report_.records_size()) < kMaxReportRecords) {
-      *report_.add_records() = std::move(records_.front());
-      records_.pop_front();
-    }
-  }
-  v1::ReportHistoryReply reply;
-  const absl::Status status = connection_->Call(&v1::ParameterServer::Stub::ReportHistory, report_, &reply, retry);
-  // What the server refuses is not sent again; what did not reach it is.
-  if (status.ok() || !IsTransient(status)) report_.clear_records();
-  return status;
+absl::Status Worker::Impl::SendHeartbeat(absl::Time deadline, Cancellation* cancellation,
+                                         v1::HeartbeatReply* reply) const {
+  v1::HeartbeatRequest request;
+  *request.mutable_participant() = participant_;
+  Attempts attempts = NewAttempts(deadline, cancellation);
+  return connection_->Call(&v1::ParameterServer::Stub::Heartbeat, request, reply, &attempts);
 }
 
-void Worker::Impl::Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
-  MutexLock lock(&mutex_);
-  metric_names_ = metric_names;
-  for (const StepResult& step : steps) {
-    v1::HistoryRecord& record = records_.emplace_back();
-    record.set_step(static_cast<uint64_t>(step.step));
-    record.set_epoch(step.epoch);
-    record.set_time_s(step.time_s);
-    record.set_loss(step.loss);
-    for (const double metric : step.metrics) record.add_metrics(metric);
-  }
-  while (records_.size() > kMaxQueuedRecords) records_.pop_front();
+absl::Status Worker::Impl::SendLeave(absl::string_view error, absl::Time deadline) const {
+  v1::LeaveRequest request;
+  *request.mutable_participant() = participant_;
+  request.set_error(std::string(error));
+  v1::LeaveReply reply;
+  Cancellation never;
+  Attempts attempts = NewAttempts(deadline, &never);
+  return connection_->Call(&v1::ParameterServer::Stub::Leave, request, &reply, &attempts);
+}
+
+void Worker::Impl::Refused(const absl::Status& why) {
+  cancellation_.End(why);
+  history_.Close(why);
+  tell_(absl::StrCat("this worker has ended: ", why.message()));
 }
 
 absl::Status Worker::Impl::Leave(absl::string_view error, absl::Duration timeout) {
+  if (auto status = CheckProcess(); !status.ok()) return status;
+  const absl::Time deadline = Deadline(timeout);
   bool exchanging = false;
   {
     MutexLock lock(&mutex_);
     if (left_) return absl::OkStatus();
     left_ = true;
-    exchanging = exchanging_;
+    exchanging = exchanging_ != std::thread::id();
   }
-  stop_beating_.Cancel();
-  if (!beat_.joinable()) return absl::OkStatus();  // never joined the model
-  beat_.join();
-  Cancellation never;
-  Retry retry(absl::Now() + timeout, timeout, &never);
-  while (SendReports(&retry).ok()) {
+  history_.Close(LeftError());
+  heartbeat_->Stop();
+  absl::Status status = cancellation_.ended();
+  if (status.ok()) {
+    heartbeat_->Flush(deadline).IgnoreError();
+    status = SendLeave(error, deadline);
   }
-  auto request = Identified<v1::LeaveRequest>();
-  request.set_error(std::string(error));
-  v1::LeaveReply reply;
-  const absl::Status status = connection_->Call(&v1::ParameterServer::Stub::Leave, request, &reply, &retry);
   // None begins any more. An idle connection would hold up the end of a daemon that drains.
   if (!exchanging) exchanges_.Disconnect();
   return status;
 }
 
-void Worker::Impl::Cancel() { cancellation_.Cancel(); }
+void Worker::Impl::End() {
+  Leave("", kLastCall).IgnoreError();
+  cancellation_.Cancel();
+  heartbeat_->Stop();
+}
 
 void Worker::Impl::Resume() {
   cancellation_.Reset();
@@ -289,51 +292,35 @@ void Worker::Impl::Resume() {
   if (options_.stop.stop_requested()) cancellation_.Cancel();
 }
 
-absl::StatusOr<Exchanged> Worker::Impl::Exchange(absl::Span<const float> update, absl::Span<float> center, bool pull,
-                                                 absl::Duration timeout) {
-  const size_t floats = joined_.model().parameters();
-  if ((pull && center.size() != floats) || (!pull && update.size() != floats) ||
-      (!update.empty() && update.size() != floats)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model '", joined_.model().spec().name(), "' has ", floats, " parameters, but the commit has ", update.size(),
-        " and the center ", center.size(), "; compare the network's layers with `paramctl show`"));
-  }
-  const absl::Time deadline = absl::Now() + timeout;
-  const Turn turn(this, timeout);
+absl::StatusOr<Exchanged> Worker::Impl::Exchange(std::optional<absl::Span<const float>> update,
+                                                 std::optional<absl::Span<float>> center, absl::Duration timeout) {
+  if (auto status = CheckProcess(); !status.ok()) return status;
+  const absl::Time deadline = Deadline(timeout);
+  const Turn turn(this, deadline);
   if (!turn.status().ok()) return turn.status();
-  auto header = Identified<v1::ExchangeHeader>();
-  header.set_encoding(EncodingOf(options_.wire));
-  if (update.empty()) {
-    header.mutable_pull();
-  } else {
-    v1::Commit* const commit = header.mutable_commit();
-    commit->set_floats(update.size());
-    commit->set_sequence(++sequence_);
-    commit->set_base_version(base_version_);
-    commit->set_pull(pull);
-  }
-  auto reply = exchanges_.Exchange(std::move(header), update, center, deadline - absl::Now());
-  if (absl::IsUnimplemented(reply.status())) {
-    return absl::UnimplementedError(absl::StrCat(reply.status().message(), " Upgrade the daemon, or use --wire=f32"));
-  }
-  if (!reply.ok()) return reply.status();
-  if (pull) base_version_ = reply->version();
-  return Exchanged{.version = reply->version(), .staleness = reply->staleness()};
+  return commits_->Exchange(update, center, deadline);
 }
 
 absl::Status Worker::Impl::Initialize(absl::Span<const float> center, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
-  const Turn turn(this, timeout);
+  if (auto status = CheckProcess(); !status.ok()) return status;
+  const absl::Time deadline = Deadline(timeout);
+  const Turn turn(this, deadline);
   if (!turn.status().ok()) return turn.status();
-  auto header = Identified<v1::ExchangeHeader>();
-  header.mutable_initialize()->set_floats(center.size());
-  return exchanges_.Exchange(std::move(header), center, {}, deadline - absl::Now()).status();
+  return commits_->Initialize(center, deadline);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Worker::~Worker() = default;
+Worker::Worker(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Worker::~Worker() {
+  if (impl_->forked()) {
+    // Its thread and locks are the parent's, and so is its place in the model.
+    new std::shared_ptr<Impl>(std::move(impl_));
+    return;
+  }
+  impl_->End();
+}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
   if (options.model.empty()) return absl::InvalidArgumentError("WorkerOptions::model is empty; name the model to join");
@@ -349,7 +336,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
   options.on_event = GuardedEvents(std::move(options.on_event));
   auto connection = Connection::Open(options.server);
   if (!connection.ok()) return connection.status();
-  auto impl = std::make_unique<Impl>(std::move(options), *std::move(connection));
+  auto impl = std::make_shared<Impl>(std::move(options), *std::move(connection));
   if (auto status = impl->Join(); !status.ok()) return status;
   return std::unique_ptr<Worker>(new Worker(std::move(impl)));
 }
@@ -358,6 +345,7 @@ const v1::ModelInfo& Worker::model() const { return impl_->model(); }
 uint64_t Worker::incarnation() const { return impl_->incarnation(); }
 Transport Worker::transport() const { return impl_->transport(); }
 Wire Worker::wire() const { return impl_->wire(); }
+CommitState Worker::last_commit() const { return impl_->last_commit(); }
 absl::Span<float> Worker::commit_buffer() { return impl_->commit_buffer(); }
 absl::Span<float> Worker::center_buffer() { return impl_->center_buffer(); }
 
@@ -366,24 +354,26 @@ absl::Status Worker::Initialize(absl::Span<const float> center, absl::Duration t
 }
 
 absl::StatusOr<Exchanged> Worker::Pull(absl::Span<float> center, absl::Duration timeout) {
-  return impl_->Exchange({}, center, /*pull=*/true, timeout);
+  return impl_->Exchange(std::nullopt, center, timeout);
 }
 
 absl::StatusOr<Exchanged> Worker::Commit(absl::Span<const float> update, absl::Duration timeout) {
-  return impl_->Exchange(update, {}, /*pull=*/false, timeout);
+  return impl_->Exchange(update, std::nullopt, timeout);
 }
 
 absl::StatusOr<Exchanged> Worker::Exchange(absl::Span<const float> update, absl::Span<float> center,
                                            absl::Duration timeout) {
-  return impl_->Exchange(update, center, /*pull=*/true, timeout);
+  return impl_->Exchange(update, center, timeout);
 }
 
 void Worker::Cancel() { impl_->Cancel(); }
 void Worker::Resume() { impl_->Resume(); }
 
-void Worker::Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
-  impl_->Report(metric_names, steps);
+absl::Status Worker::Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
+  return impl_->Report(metric_names, steps);
 }
+
+HistoryState Worker::history() const { return impl_->history(); }
 
 absl::Status Worker::Leave(absl::string_view error, absl::Duration timeout) { return impl_->Leave(error, timeout); }
 

@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/exchanger.h"
+#include "client/history_state.h"
 #include "client/train.h"
 #include "client/window.h"
 #include "proto/paramd.pb.h"
@@ -62,12 +63,21 @@ struct WorkerOptions {
   // From a std::stop_source: its request_stop ends Join, exchanges and RunWorker with CANCELLED, those under way and
   // all later ones. It may take two seconds where the server is stopped.
   std::stop_token stop;
-  // Told of reconnects, retries and failed heartbeats, from any thread, never under a lock.
+  // Told of waiting for the server, reconnects, retries, failed heartbeats and refused reports, from any thread, never
+  // under a lock. It may call the worker, but for an exchange within an exchange (FAILED_PRECONDITION).
   std::function<void(absl::string_view)> on_event;
 };
 
 // Thread-safe, but for one exchange at a time: Pull, Commit, Exchange and Initialize exclude each other, a second
-// caller waits for the first within its own timeout.
+// caller waits for the first within its own timeout. A call whose commit found no answer leaves it to the next one to
+// finish that first, within its own timeout.
+//
+// It is of the process that joined. In a child forked from that every call is FAILED_PRECONDITION, and its destruction
+// tells nobody: fork first, then join in the child. Nor can a process join that was forked while its parent had a
+// worker or an Admin.
+//
+// If the server will not have this worker any more (a newer incarnation, another model of that name, another daemon),
+// the call under way and all later ones return that (ABORTED, NOT_FOUND), and on_event is told once.
 class Worker : public Exchanger {
  public:
   // Errors:
@@ -77,6 +87,8 @@ class Worker : public Exchanger {
   //   ABORTED            a newer incarnation of this worker has joined
   //   CANCELLED          `stop` was requested
   //   DEADLINE_EXCEEDED  the server did not come up within join_timeout
+  //   RESOURCE_EXHAUSTED  the server has as many models or workers as it may
+  //   FAILED_PRECONDITION  this process was forked while its parent was connected
   //   UNAVAILABLE, RESOURCE_EXHAUSTED, PERMISSION_DENIED  there is no shared memory, and the transport is kShm
   static absl::StatusOr<std::unique_ptr<Worker>> Join(WorkerOptions options);
 
@@ -108,12 +120,17 @@ class Worker : public Exchanger {
   // Takes back a Cancel, unless `stop` was requested: later calls work again. To be called while no other call is under
   // way.
   void Resume();
+  CommitState last_commit() const override;
   absl::Span<float> commit_buffer() override;
   absl::Span<float> center_buffer() override;
 
   // Adds to this worker's history on the server. Records queue here and travel with the heartbeats, at the latest with
-  // Leave; the oldest are dropped if the server is away for long.
-  void Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
+  // Leave. Faster than they are sent it holds the caller up; while the server is away the oldest are dropped instead.
+  //   INVALID_ARGUMENT     a step has not as many metrics as there are names, and nothing was kept; or the server has
+  //                        refused the last report (state in history(), and on_event is told)
+  //   FAILED_PRECONDITION  the worker has left
+  absl::Status Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
+  HistoryState history() const;
 
   // Tells the server that this worker is done, so that nobody waits for it, and takes `timeout` at most. `error`: why
   // it failed, if it did. Later calls return FAILED_PRECONDITION. Idempotent; nothing cancels it.
@@ -121,8 +138,8 @@ class Worker : public Exchanger {
 
  private:
   class Impl;
-  explicit Worker(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Worker(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // the heartbeats' thread keeps it, too
 };
 
 // The windows of a training loop of one's own, with the model's algorithm, which must be linked in or loaded as a

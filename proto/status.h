@@ -8,6 +8,9 @@
 
 namespace paramd {
 
+// Trailing metadata of an error that the server itself has answered, to tell it from one of the transport.
+inline constexpr char kAnsweredKey[] = "paramd-answered";
+
 // The codes have the same numbers; unknown ones become UNKNOWN.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 grpc::Status ToGrpcStatus(const absl::Status& status);

@@ -374,6 +374,10 @@ void Model::Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commi
   auto found = TouchLocked(call.worker, call.incarnation);
   if (!found.ok()) return refuse(found.status());
   Member* member = waiter.member = *found;
+  if (call.commit_floats == 0 && call.sequence > member->sequence) {
+    // It never came, as the answer says.
+    return deferred.Add(std::move(waiter.done), {});
+  }
   if (call.commit_floats == 0 && call.sequence != 0 && call.sequence != member->sequence) {
     return refuse(
         absl::FailedPreconditionError(absl::StrCat("worker '", call.worker, "' asks for the answer to commit ",

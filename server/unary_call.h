@@ -40,6 +40,7 @@ class UnaryCall : public Event {
     if (status.ok()) {
       writer_.Finish(reply, grpc::Status::OK, static_cast<Event*>(this));
     } else {
+      context_.AddTrailingMetadata(kAnsweredKey, "1");
       writer_.FinishWithError(ToGrpcStatus(status), static_cast<Event*>(this));
     }
   }

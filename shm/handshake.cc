@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -134,6 +135,14 @@ absl::StatusOr<GrantedSegment> RequestSegment(const std::string& socket_name, ui
   }
   if (connect(link, reinterpret_cast<const sockaddr*>(&address->address), address->length) != 0) {
     return Unreachable(socket_name, "connect");
+  }
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(link, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return Unreachable(socket_name, "peer credentials");
+  if (peer.uid != 0 && peer.uid != geteuid()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("paramd's socket @", socket_name, " is served by user ", peer.uid, ", but this is user ",
+                     geteuid(), "; daemon and worker share memory only as the same user, or if the daemon is root"));
   }
   // Whoever is refused at once is answered before it asks.
   SendMessage(link, EncodeSegmentRequest(bytes), -1);

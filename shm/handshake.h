@@ -47,7 +47,8 @@ struct GrantedSegment {
   uint64_t id = 0;
 };
 
-// The worker's half. UNAVAILABLE if the socket is not there or silent, else why the daemon refuses.
+// The worker's half. UNAVAILABLE if the socket is not there or silent, PERMISSION_DENIED if it is neither this process'
+// user nor root who serves it, else why the daemon refuses.
 absl::StatusOr<GrantedSegment> RequestSegment(const std::string& socket, uint64_t bytes, absl::Duration timeout);
 
 // Whether the other end still holds the connection, and so the segment.

@@ -270,8 +270,9 @@ TEST_CASE("History comes as table, CSV and JSON") {
   house.Must({"create", "m", "--algorithm=downpour", "--tensor=w:1"});
   for (const std::string name : {"a", "b"}) {
     auto worker = house.Join("m", name);
-    worker->Report({"accuracy"},
-                   {{.step = 1, .epoch = 0.5, .time_s = 1, .loss = name == "a" ? 1.0 : 3.0, .metrics = {0.5}}});
+    const std::vector<StepResult> steps{
+        {.step = 1, .epoch = 0.5, .time_s = 1, .loss = name == "a" ? 1.0 : 3.0, .metrics = {0.5}}};
+    REQUIRE(worker->Report({"accuracy"}, steps).ok());
     REQUIRE(worker->Leave().ok());
   }
   CHECK(house.Must({"history", "m", "--format=csv"}) ==

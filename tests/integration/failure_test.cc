@@ -214,7 +214,7 @@ TEST_CASE("a daemon that stops answering is given up on") {
 
   daemon.process().Stop();
   // What keeps the heartbeats' calls under way, too.
-  for (const auto& worker : {patient.get(), impatient.get()}) worker->Report({}, {{.step = 1}});
+  for (const auto& worker : {patient.get(), impatient.get()}) REQUIRE(worker->Report({}, {{.step = 1}}).ok());
 
   const absl::Duration timeout = absl::Seconds(1);
   for (const Timed& call : {
@@ -277,7 +277,7 @@ TEST_CASE("a daemon that stops in the middle of a commit is given up on, and the
       }
       daemon.process().Stop();
       // What keeps the heartbeats' calls under way, too.
-      worker->Report({}, {{.step = i}});
+      CHECK(worker->Report({}, {{.step = i}}).ok());
     }
     INFO(last.status);
     CHECK(last.status.code() == absl::StatusCode::kDeadlineExceeded);

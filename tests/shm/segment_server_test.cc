@@ -232,22 +232,35 @@ TEST_CASE("a name that can't be a socket's is an error") {
   CHECK(RequestSegment(std::string(108, 'x'), kBytes, kTimeout).status().code() == absl::StatusCode::kInternal);
 }
 
+// Whether `work` was done by another user, in a thread. Only root may, and not in a sandbox of one user.
+template <typename Work>
+bool AsAnotherUser(const Work& work) {
+  bool became_another = false;
+  std::thread([&] {
+    // Of this thread alone, unlike the library's function.
+    became_another = syscall(SYS_setresuid, -1, 65534, -1) == 0;
+    if (became_another) work();
+  }).join();
+  if (!became_another) WARN("not tested: this process may not become another user");
+  return became_another;
+}
+
 TEST_CASE("a worker of another user is refused") {
   const auto server = Start();
-  bool became_another = false;
   absl::Status refused;
-  std::thread([&] {
-    // Of this thread alone, unlike the library's function. Only root may, and not in a sandbox of one user.
-    became_another = syscall(SYS_setresuid, -1, 65534, -1) == 0;
-    if (became_another) refused = Refused(*server);
-  }).join();
-  if (!became_another) {
-    WARN("not tested: this process may not become another user");
-    return;
-  }
+  if (!AsAnotherUser([&] { refused = Refused(*server); })) return;
   CHECK(refused.code() == absl::StatusCode::kPermissionDenied);
   CHECK_THAT(std::string(refused.message()), Catch::Contains("user 65534") && Catch::Contains("as the same user"));
   CHECK(server->segments() == 0);
+}
+
+TEST_CASE("a worker takes nothing from another user's socket") {
+  std::unique_ptr<SegmentServer> server;
+  if (!AsAnotherUser([&] { server = Start(); })) return;
+  const absl::Status refused = Refused(*server);
+  CHECK(refused.code() == absl::StatusCode::kPermissionDenied);
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("served by user 65534") && Catch::Contains("as the same user"));
 }
 
 }  // namespace

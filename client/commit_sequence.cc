@@ -1,0 +1,73 @@
+#include "client/commit_sequence.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+
+CommitSequence::CommitSequence(v1::Participant participant, uint64_t floats, v1::Encoding encoding,
+                               ExchangeSender* sender)
+    : participant_(std::move(participant)), floats_(floats), encoding_(encoding), sender_(sender) {}
+
+absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<const float>> update,
+                                                   std::optional<absl::Span<float>> center, absl::Time deadline) {
+  if ((update.has_value() && update->size() != floats_) || (center.has_value() && center->size() != floats_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model '", participant_.model(), "' has ", floats_, " parameters, but the commit has ",
+                     update.has_value() ? update->size() : 0, " and the center ",
+                     center.has_value() ? center->size() : 0, "; compare the network's layers with `paramctl show`"));
+  }
+  const absl::Status finished = FinishPending(deadline);
+  if (update.has_value()) last_commit_ = CommitState::kNotApplied;
+  if (!finished.ok()) return finished;
+
+  v1::ExchangeHeader header = Header();
+  header.set_encoding(encoding_);
+  if (update.has_value()) {
+    v1::Commit* const commit = header.mutable_commit();
+    commit->set_floats(update->size());
+    commit->set_sequence(++sequence_);
+    commit->set_base_version(base_version_);
+    commit->set_pull(center.has_value());
+  } else {
+    header.mutable_pull();
+  }
+  const ExchangeOutcome outcome = sender_->Send(std::move(header), update.value_or(absl::Span<const float>()),
+                                                center.value_or(absl::Span<float>()), deadline);
+  if (update.has_value()) {
+    last_commit_ = outcome.commit;
+    pending_ = outcome.pending;
+  }
+  if (absl::IsUnimplemented(outcome.status)) {
+    return absl::UnimplementedError(absl::StrCat(outcome.status.message(), " Upgrade the daemon, or use --wire=f32"));
+  }
+  if (!outcome.status.ok()) return outcome.status;
+  if (center.has_value()) base_version_ = outcome.reply.version();
+  return Exchanged{.version = outcome.reply.version(), .staleness = outcome.reply.staleness()};
+}
+
+absl::Status CommitSequence::Initialize(absl::Span<const float> center, absl::Time deadline) {
+  v1::ExchangeHeader header = Header();
+  header.mutable_initialize()->set_floats(center.size());
+  return sender_->Send(std::move(header), center, {}, deadline).status;
+}
+
+absl::Status CommitSequence::FinishPending(absl::Time deadline) {
+  if (!pending_) return absl::OkStatus();
+  v1::ExchangeHeader header = Header();
+  // Nobody waits for its center any more.
+  header.mutable_await()->set_sequence(sequence_);
+  const ExchangeOutcome outcome = sender_->Send(std::move(header), {}, {}, deadline);
+  if (outcome.commit != CommitState::kUnknown) last_commit_ = outcome.commit;
+  pending_ = outcome.pending;
+  return outcome.status;
+}
+
+v1::ExchangeHeader CommitSequence::Header() const {
+  v1::ExchangeHeader header;
+  *header.mutable_participant() = participant_;
+  return header;
+}
+
+}  // namespace paramd

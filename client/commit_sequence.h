@@ -1,0 +1,53 @@
+// The worker's end of its exchanges. Internal to the client.
+#ifndef PARAMD_CLIENT_COMMIT_SEQUENCE_H_
+#define PARAMD_CLIENT_COMMIT_SEQUENCE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/exchange_sender.h"
+#include "client/exchanger.h"
+#include "proto/paramd.pb.h"
+
+namespace paramd {
+
+// Numbers a worker's commits, knows which version they are based on, and what became of the last one. While that is
+// pending, the next call finishes it first: so no worker is ahead by more than its model allows, however its calls end.
+// Externally synchronized but for last_commit().
+class CommitSequence {
+ public:
+  // `sender` must outlive it. `encoding`: of floats on the wire.
+  CommitSequence(v1::Participant participant, uint64_t floats, v1::Encoding encoding, ExchangeSender* sender);
+
+  // Either half may be absent. Errors: as Exchanger's.
+  absl::StatusOr<Exchanged> Exchange(std::optional<absl::Span<const float>> update,
+                                     std::optional<absl::Span<float>> center, absl::Time deadline);
+
+  absl::Status Initialize(absl::Span<const float> center, absl::Time deadline);
+
+  // Thread-safe.
+  CommitState last_commit() const { return last_commit_; }
+
+ private:
+  absl::Status FinishPending(absl::Time deadline);
+  v1::ExchangeHeader Header() const;
+
+  const v1::Participant participant_;
+  const uint64_t floats_;
+  const v1::Encoding encoding_;
+  ExchangeSender* const sender_;
+
+  uint64_t sequence_ = 0;
+  int64_t base_version_ = -1;
+  bool pending_ = false;  // the commit of `sequence_`
+  std::atomic<CommitState> last_commit_{CommitState::kNone};
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_CLIENT_COMMIT_SEQUENCE_H_

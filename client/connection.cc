@@ -1,0 +1,121 @@
+#include "client/connection.h"
+
+#include <grpc/support/time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/process_guard.h"
+#include "proto/status.h"
+
+namespace paramd {
+namespace {
+
+// How long nobody looks whether a pause was cancelled.
+constexpr absl::Duration kPauseSlice = absl::Milliseconds(20);
+// gRPC's clock can't hold absl::InfiniteFuture().
+constexpr absl::Duration kForEver = absl::Hours(24 * 365);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(const std::string& server, const Clock* clock) {
+  const size_t colon = server.rfind(':');
+  const bool good = absl::StartsWith(server, "unix:")
+                        ? server.size() > 5
+                        : colon != std::string::npos && colon > 0 && colon + 1 < server.size();
+  if (!good) {
+    return absl::InvalidArgumentError(absl::StrCat("server address '", server, "': use HOST:PORT or unix:PATH"));
+  }
+  if (auto status = ProcessGuard::CheckConnecting(); !status.ok()) return status;
+  return std::shared_ptr<Connection>(new Connection(server, clock));
+}
+
+Connection::Connection(std::string server, const Clock* clock)
+    : server_(std::move(server)), clock_(clock), channel_(OpenChannel()) {}
+
+std::shared_ptr<grpc::Channel> Connection::OpenChannel() const {
+  grpc::ChannelArguments arguments;
+  // A connection of its own for every object: one worker's bytes don't queue behind another's.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // Retries are ours; gRPC's would keep copies of what is sent.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // A daemon that is back is noticed soon; a host that says nothing is given a second.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 150);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
+  // A chunk in one frame. HTTP/2's own default is 16 KiB.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
+  // Descriptions can be long, and the server is one that the user chose.
+  arguments.SetMaxReceiveMessageSize(1 << 30);
+  arguments.SetMaxSendMessageSize(-1);
+  return grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status Connection::CallWith(
+    absl::FunctionRef<grpc::Status(v1::ParameterServer::Stub* stub, grpc::ClientContext* context)> call,
+    Attempts* attempts) const {
+  const auto stub = v1::ParameterServer::NewStub(channel_);
+  while (true) {
+    if (auto cancelled = attempts->cancellation->status(); !cancelled.ok()) return cancelled;
+    grpc::ClientContext context;
+    context.set_deadline(Deadline(attempts->retry.attempt_deadline()));
+    absl::Status status;
+    {
+      const Cancellation::Interrupt interrupt(attempts->cancellation, [&context] { context.TryCancel(); });
+      status = FromGrpcStatus(call(stub.get(), &context));
+    }
+    if (status.ok()) return status;
+    if (auto cancelled = attempts->cancellation->status(); !cancelled.ok()) return cancelled;
+    // What the server has said itself needs no explanation.
+    if (context.GetServerTrailingMetadata().count(kAnsweredKey) == 0) status = Explain(status);
+    if (attempts->on_failure != nullptr && IsUnreachable(status) && attempts->retry.IsNews(status)) {
+      attempts->on_failure(status.message());
+    }
+    const absl::StatusOr<absl::Time> next = attempts->retry.Next(status, IsUnreachable(status));
+    if (!next.ok()) return next.status();
+    if (auto cancelled = Pause(channel_.get(), *next, attempts->cancellation); !cancelled.ok()) return cancelled;
+  }
+}
+
+absl::Status Connection::Pause(grpc::Channel* channel, absl::Time until, Cancellation* cancellation) const {
+  grpc_connectivity_state before = channel->GetState(/*try_to_connect=*/true);
+  while (true) {
+    if (auto cancelled = cancellation->status(); !cancelled.ok()) return cancelled;
+    const absl::Time now = clock_->Now();
+    if (now >= until) return absl::OkStatus();
+    channel->WaitForStateChange(before, Deadline(std::min(until, now + kPauseSlice)));
+    const grpc_connectivity_state after = channel->GetState(/*try_to_connect=*/true);
+    if (after == GRPC_CHANNEL_READY && before != GRPC_CHANNEL_READY) return absl::OkStatus();
+    before = after;
+  }
+}
+
+absl::Status Connection::Explain(const absl::Status& status) const {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return absl::UnavailableError(absl::StrCat("can't reach paramd at ", server_, " (", status.message(),
+                                                 "); is the daemon running, and is the address right?"));
+    case absl::StatusCode::kDeadlineExceeded:
+      return absl::DeadlineExceededError(absl::StrCat("paramd at ", server_, " did not answer in time (",
+                                                      status.message(),
+                                                      "); is it overloaded, stopped, or behind a broken link?"));
+    // So ends what was under way when a server stops.
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      return absl::UnavailableError(
+          absl::StrCat("paramd at ", server_, " ended the call (", status.message(), "); was the daemon stopped?"));
+    default:
+      return status;
+  }
+}
+
+gpr_timespec Connection::Deadline(absl::Time time) const {
+  const absl::Duration left = std::min(time - clock_->Now(), kForEver);
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(absl::ToInt64Nanoseconds(left), GPR_TIMESPAN));
+}
+
+}  // namespace paramd

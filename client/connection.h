@@ -1,0 +1,76 @@
+// How the client reaches a server, and calls its control plane. Internal to the client.
+#ifndef PARAMD_CLIENT_CONNECTION_H_
+#define PARAMD_CLIENT_CONNECTION_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/cancellation.h"
+#include "client/retry.h"
+#include "proto/paramd.grpc.pb.h"
+#include "sync/clock.h"
+
+namespace paramd {
+
+// What governs one call with all its attempts.
+struct Attempts {
+  Retry retry;
+  Cancellation* cancellation = nullptr;
+  // Told why attempts fail, each reason once; may be null.
+  std::function<void(absl::string_view)> on_failure;
+};
+
+// One server: a channel for the control plane, and others for streams. Thread-safe.
+class Connection {
+ public:
+  // INVALID_ARGUMENT for a malformed address; FAILED_PRECONDITION where gRPC can't be used (ProcessGuard).
+  static absl::StatusOr<std::shared_ptr<Connection>> Open(const std::string& server,
+                                                          const Clock* clock = Clock::Steady());
+
+  const Clock* clock() const { return clock_; }
+
+  // With a TCP connection of its own, so that nothing queues behind its bytes.
+  std::shared_ptr<grpc::Channel> OpenChannel() const;
+
+  // One call of the control plane, tried again for as long as the server is unreachable. Whatever else it answers is
+  // final. Errors: the server's, or those of `attempts`.
+  template <typename Request, typename Reply>
+  absl::Status Call(grpc::Status (v1::ParameterServer::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                    const Request& request, Reply* reply, Attempts* attempts) {
+    return CallWith([&](v1::ParameterServer::Stub* stub,
+                        grpc::ClientContext* context) { return (stub->*method)(context, request, reply); },
+                    attempts);
+  }
+
+  // Waits until then, or until `channel` is connected again, and keeps it trying meanwhile: unless somebody waits for
+  // it, gRPC looks at a connection only every five seconds. Errors: the cancellation's.
+  absl::Status Pause(grpc::Channel* channel, absl::Time until, Cancellation* cancellation) const;
+
+  // Adds the server's address, the likely cause and the next step to an error of the transport.
+  absl::Status Explain(const absl::Status& status) const;
+
+  // A time of the clock, for gRPC.
+  gpr_timespec Deadline(absl::Time time) const;
+
+ private:
+  Connection(std::string server, const Clock* clock);
+  absl::Status CallWith(
+      absl::FunctionRef<grpc::Status(v1::ParameterServer::Stub* stub, grpc::ClientContext* context)> call,
+      Attempts* attempts) const;
+
+  const std::string server_;
+  const Clock* const clock_;
+  const std::shared_ptr<grpc::Channel> channel_;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_CLIENT_CONNECTION_H_

@@ -1,0 +1,45 @@
+#include "client/process_guard.h"
+
+#include <grpc/grpc.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+namespace {
+
+// Whether a fork that is about to happen, or has made this process, leaves gRPC unusable in the child.
+std::atomic<bool> grpc_in_use{false};
+std::atomic<bool> grpc_lost{false};
+
+void WatchForks() {
+  static const int registered = pthread_atfork([] { grpc_in_use = grpc_is_initialized() != 0; }, nullptr,
+                                               [] { grpc_lost = grpc_lost || grpc_in_use; });
+  static_cast<void>(registered);
+}
+
+}  // namespace
+
+ProcessGuard::ProcessGuard() : pid_(getpid()) {}
+
+bool ProcessGuard::forked() const { return getpid() != pid_; }
+
+absl::Status ProcessGuard::Check(absl::string_view what) const {
+  if (!forked()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(what, " belongs to process ", pid_, ", and this is process ",
+                                                    getpid(), ", forked from it; fork first, and join in the child"));
+}
+
+absl::Status ProcessGuard::CheckConnecting() {
+  WatchForks();
+  if (!grpc_lost) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "this process was forked from one with open connections (of a joined worker, or of an admin), which do not "
+      "survive that; fork first, and join in the child, or start another program for it (Python: multiprocessing's "
+      "'spawn')");
+}
+
+}  // namespace paramd

@@ -1,0 +1,35 @@
+// Forks: what a process joined is of no use to its children. Internal to the client.
+#ifndef PARAMD_CLIENT_PROCESS_GUARD_H_
+#define PARAMD_CLIENT_PROCESS_GUARD_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace paramd {
+
+// Remembers the process that it was made in. Immutable.
+class ProcessGuard {
+ public:
+  ProcessGuard();
+
+  // Whether this is a child of that process.
+  bool forked() const;
+
+  // FAILED_PRECONDITION in a child; `what` belongs to the parent.
+  absl::Status Check(absl::string_view what) const;
+
+  // FAILED_PRECONDITION in a process that was forked while its parent used gRPC, whose threads and locks the child has
+  // without what they wait for.
+  static absl::Status CheckConnecting();
+
+ private:
+  const pid_t pid_;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_CLIENT_PROCESS_GUARD_H_
