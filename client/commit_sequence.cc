@@ -12,6 +12,7 @@ CommitSequence::CommitSequence(v1::Participant participant, uint64_t floats, v1:
 
 absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<const float>> update,
                                                    std::optional<absl::Span<float>> center, absl::Time deadline) {
+  if (update.has_value()) Refuse();
   if ((update.has_value() && update->size() != floats_) || (center.has_value() && center->size() != floats_)) {
     return absl::InvalidArgumentError(
         absl::StrCat("model '", participant_.model(), "' has ", floats_, " parameters, but the commit has ",
@@ -19,7 +20,7 @@ absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<cons
                      center.has_value() ? center->size() : 0, "; compare the network's layers with `paramctl show`"));
   }
   const absl::Status finished = FinishPending(deadline);
-  if (update.has_value()) last_commit_ = CommitState::kNotApplied;
+  if (update.has_value()) Refuse();  // so far, and not the pending one's state
   if (!finished.ok()) return finished;
 
   v1::ExchangeHeader header = Header();

@@ -18,7 +18,7 @@ namespace paramd {
 
 // Numbers a worker's commits, knows which version they are based on, and what became of the last one. While that is
 // pending, the next call finishes it first: so no worker is ahead by more than its model allows, however its calls end.
-// Externally synchronized but for last_commit().
+// Externally synchronized but for Refuse() and last_commit().
 class CommitSequence {
  public:
   // `sender` must outlive it. `encoding`: of floats on the wire.
@@ -29,6 +29,9 @@ class CommitSequence {
                                      std::optional<absl::Span<float>> center, absl::Time deadline);
 
   absl::Status Initialize(absl::Span<const float> center, absl::Time deadline);
+
+  // A commit was given that nobody tried to send. Thread-safe.
+  void Refuse() { last_commit_ = CommitState::kNotApplied; }
 
   // Thread-safe.
   CommitState last_commit() const { return last_commit_; }

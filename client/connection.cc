@@ -70,8 +70,7 @@ absl::Status Connection::CallWith(
     }
     if (status.ok()) return status;
     if (auto cancelled = attempts->cancellation->status(); !cancelled.ok()) return cancelled;
-    // What the server has said itself needs no explanation.
-    if (context.GetServerTrailingMetadata().count(kAnsweredKey) == 0) status = Explain(status);
+    status = Explain(status, &context);
     if (attempts->on_failure != nullptr && IsUnreachable(status) && attempts->retry.IsNews(status)) {
       attempts->on_failure(status.message());
     }
@@ -94,7 +93,8 @@ absl::Status Connection::Pause(grpc::Channel* channel, absl::Time until, Cancell
   }
 }
 
-absl::Status Connection::Explain(const absl::Status& status) const {
+absl::Status Connection::Explain(const absl::Status& status, const grpc::ClientContext* call) const {
+  if (call != nullptr && call->GetServerTrailingMetadata().count(kAnsweredKey) != 0) return status;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
       return absl::UnavailableError(absl::StrCat("can't reach paramd at ", server_, " (", status.message(),

@@ -54,8 +54,9 @@ class Connection {
   // it, gRPC looks at a connection only every five seconds. Errors: the cancellation's.
   absl::Status Pause(grpc::Channel* channel, absl::Time until, Cancellation* cancellation) const;
 
-  // Adds the server's address, the likely cause and the next step to an error of the transport.
-  absl::Status Explain(const absl::Status& status) const;
+  // Adds the server's address, the likely cause and the next step to an error of the transport. What the server itself
+  // has said when it ended `call` needs none.
+  absl::Status Explain(const absl::Status& status, const grpc::ClientContext* call = nullptr) const;
 
   // A time of the clock, for gRPC.
   gpr_timespec Deadline(absl::Time time) const;

@@ -186,7 +186,7 @@ absl::Status ExchangeStream::Close(bool broken) {
     call->context.TryCancel();
     ended = call->Drain(connection_->Deadline(clock->Now() + kCloseTimeout));
   }
-  if (ended) return FromGrpcStatus(call->status);
+  if (ended) return connection_->Explain(FromGrpcStatus(call->status), &call->context);
   // A write stays under way for as long as the system takes no more bytes from it, cancelled or not.
   channel_.reset();
   std::thread([stuck = std::move(call)] { stuck->Drain(gpr_inf_future(GPR_CLOCK_MONOTONIC)); }).detach();
@@ -232,8 +232,8 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
   absl::Status status = run();
   if (status.ok()) return std::move(transfer.reply());
   const absl::Status why = Close(broken);
-  // The transport knows best why its stream broke.
-  if (broken && !why.ok()) status = why;
+  // The transport, or the server, knows best why its stream broke.
+  if (broken && !why.ok()) return why;
   // A silent connection may be dead: the next attempt makes another one.
   if (absl::IsDeadlineExceeded(status)) channel_.reset();
   return connection_->Explain(status);

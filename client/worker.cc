@@ -121,7 +121,8 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
 
 class Worker::Impl::Turn {
  public:
-  Turn(Impl* impl, absl::Time deadline) : impl_(impl) {
+  Turn(Impl* impl, absl::Time deadline) : impl_(impl), status_(impl->CheckProcess()) {
+    if (!status_.ok()) return;
     const std::thread::id self = std::this_thread::get_id();
     const Clock* const clock = impl_->connection_->clock();
     MutexLock lock(&impl_->mutex_);
@@ -294,15 +295,16 @@ void Worker::Impl::Resume() {
 
 absl::StatusOr<Exchanged> Worker::Impl::Exchange(std::optional<absl::Span<const float>> update,
                                                  std::optional<absl::Span<float>> center, absl::Duration timeout) {
-  if (auto status = CheckProcess(); !status.ok()) return status;
   const absl::Time deadline = Deadline(timeout);
   const Turn turn(this, deadline);
-  if (!turn.status().ok()) return turn.status();
+  if (!turn.status().ok()) {
+    if (update.has_value()) commits_->Refuse();
+    return turn.status();
+  }
   return commits_->Exchange(update, center, deadline);
 }
 
 absl::Status Worker::Impl::Initialize(absl::Span<const float> center, absl::Duration timeout) {
-  if (auto status = CheckProcess(); !status.ok()) return status;
   const absl::Time deadline = Deadline(timeout);
   const Turn turn(this, deadline);
   if (!turn.status().ok()) return turn.status();

@@ -101,6 +101,7 @@ void Session::Read() {
 }
 
 void Session::Finish(const absl::Status& status) {
+  if (!status.ok()) context_.AddTrailingMetadata(kAnsweredKey, "1");
   stream_.Finish(ToGrpcStatus(status), on_finished_.Arm(shared_from_this()));
 }
 

@@ -146,6 +146,7 @@ TEST_CASE_METHOD(Fixture, "a wrong length is refused before anything is sent") {
     CHECK(call.status().code() == absl::StatusCode::kInvalidArgument);
   }
   CHECK(sender.sent.empty());
+  CHECK(commits.last_commit() == CommitState::kNotApplied);
 }
 
 TEST_CASE_METHOD(Fixture, "a server that does not know the encoding makes the user upgrade") {
