@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <utility>
 
@@ -38,6 +39,14 @@ void EndStream() {
 #ifdef __SSE2__
   _mm_sfence();
 #endif
+}
+
+constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+
+void LowerTo(int64_t index, std::atomic<int64_t>* least) {
+  int64_t present = *least;
+  while (index < present && !least->compare_exchange_weak(present, index)) {
+  }
 }
 
 absl::Span<const float> BasePiece(const Snapshot* base, size_t block, size_t offset, size_t n) {
@@ -79,22 +88,38 @@ BlockRef Center::Writable(const BlockRef& block) const {
   return block.unique() ? block : pool_->Allocate(block.floats().size());
 }
 
+absl::Span<float> Center::Unshared(BlockRef* block) const {
+  if (!block->unique()) {
+    BlockRef copy = pool_->Allocate(block->floats().size());
+    std::memcpy(copy.mutable_floats().data(), block->floats().data(), Bytes(block->floats().size()));
+    *block = std::move(copy);
+  }
+  return block->mutable_floats();
+}
+
 std::vector<absl::Span<float>> Center::WritableState(size_t block) {
   std::vector<absl::Span<float>> spans;
-  for (Vector& vector : state_) {
-    if (!vector[block].unique()) {
-      BlockRef copy = pool_->Allocate(BlockSize(block));
-      std::memcpy(copy.mutable_floats().data(), vector[block].floats().data(), Bytes(BlockSize(block)));
-      vector[block] = std::move(copy);
-    }
-    spans.push_back(vector[block].mutable_floats());
-  }
+  for (Vector& vector : state_) spans.push_back(Unshared(&vector[block]));
   return spans;
 }
 
-void Center::ForEachBlock(absl::FunctionRef<void(size_t)> work) const {
-  if (helpers_ != nullptr && blocks_.size() >= kSharedBlocks) return helpers_->ForEach(blocks_.size(), work);
-  for (size_t b = 0; b < blocks_.size(); ++b) work(b);
+void Center::ForEachBlock(absl::FunctionRef<void(size_t)> work) {
+  Mutex mutex;
+  const auto fail = [&](const char* what) {
+    MutexLock lock(&mutex);
+    if (failure_.empty()) failure_ = what;
+  };
+  const auto guarded = [&](size_t b) {
+    try {
+      work(b);
+    } catch (const std::exception& e) {
+      fail(e.what());
+    } catch (...) {
+      fail("something that is no std::exception");
+    }
+  };
+  if (helpers_ != nullptr && blocks_.size() >= kSharedBlocks) return helpers_->ForEach(blocks_.size(), guarded);
+  for (size_t b = 0; b < blocks_.size(); ++b) guarded(b);
 }
 
 void Center::Set(CommitBuffer* floats) {
@@ -128,21 +153,23 @@ bool Center::Apply(const ServerHalf* algorithm, const CommitInfo& info, CommitBu
     old_blocks = blocks_;
     old_state = state_;
   }
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> non_finite{kNone};
+  std::atomic<int64_t> overflow{kNone};
   ForEachBlock([&](size_t b) {
-    int64_t first = non_finite;
-    if (first < static_cast<int64_t>(b * kBlockFloats)) return;
-    const int64_t found = ApplyBlock(algorithm, info, commit, base, b);
-    while (found >= 0 && found < first && !non_finite.compare_exchange_weak(first, found)) {
+    if (non_finite < static_cast<int64_t>(b * kBlockFloats)) return;
+    if (const int64_t found = ApplyBlock(algorithm, info, commit, base, b, &overflow); found >= 0) {
+      LowerTo(found, &non_finite);
     }
   });
   if (non_finite != kNone) commit->set_first_non_finite(non_finite);
-  if (non_finite != kNone || !commit->StillWhole()) {
-    blocks_ = std::move(old_blocks);
-    state_ = std::move(old_state);
+  if (non_finite != kNone || !failure_.empty() || !commit->StillWhole()) {
+    if (commit->unstable()) {
+      blocks_ = std::move(old_blocks);
+      state_ = std::move(old_state);
+    }
     return false;
   }
+  if (overflow != kNone) first_non_finite_ = overflow;
   latest_.reset();
   ++version_;
   ++rounds_;
@@ -150,7 +177,7 @@ bool Center::Apply(const ServerHalf* algorithm, const CommitInfo& info, CommitBu
 }
 
 int64_t Center::ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit,
-                           const Snapshot* base, size_t block) {
+                           const Snapshot* base, size_t block, std::atomic<int64_t>* overflow) {
   alignas(64) float sum[kPieceFloats];
   CommitBuffer::Reader reader(commit, /*release=*/true, block);
   const absl::Span<const float> center = blocks_[block].floats();
@@ -182,6 +209,9 @@ int64_t Center::ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, 
     finish.next = stream ? absl::MakeSpan(streamed, n) : to.subspan(i, n);
     for (size_t s = 0; s < state.size(); ++s) finish.state[s] = state[s].subspan(i, n);
     algorithm->Finish(round, finish);
+    if (const int64_t bad = FirstNonFinite(finish.next); bad >= 0) {
+      LowerTo(static_cast<int64_t>(block * kBlockFloats + i) + bad, overflow);
+    }
     if (stream) Stream(streamed, to.data() + i, n);
   }
   if (stream) EndStream();
@@ -193,7 +223,7 @@ void Center::Fold(const ServerHalf* algorithm, const CommitInfo& info, CommitBuf
   if (sum_.empty()) sum_ = AllocateZeroed();
   ForEachBlock([&](size_t b) {
     CommitBuffer::Reader reader(commit, /*release=*/true, b);
-    const absl::Span<float> sum = sum_[b].mutable_floats();
+    const absl::Span<float> sum = Unshared(&sum_[b]);
     if (folded_ == 0) std::fill(sum.begin(), sum.end(), 0.0f);
     for (size_t i = 0; i < sum.size(); i += kPieceFloats) {
       const size_t n = std::min(kPieceFloats, sum.size() - i);
@@ -208,23 +238,40 @@ void Center::Fold(const ServerHalf* algorithm, const CommitInfo& info, CommitBuf
 
 void Center::FinishRound(const ServerHalf* algorithm) {
   latest_.reset();
+  std::atomic<int64_t> overflow{kNone};
   ForEachBlock([&](size_t b) {
     const absl::Span<const float> center = blocks_[b].floats();
     BlockRef next = Writable(blocks_[b]);
     algorithm->Finish(
         {.commits = folded_, .before = rounds_},
         {.center = center, .sum = sum_[b].floats(), .next = next.mutable_floats(), .state = WritableState(b)});
+    if (const int64_t bad = FirstNonFinite(next.floats()); bad >= 0) {
+      LowerTo(static_cast<int64_t>(b * kBlockFloats) + bad, &overflow);
+    }
     blocks_[b] = std::move(next);
   });
+  if (overflow != kNone) first_non_finite_ = overflow;
   version_ += folded_;
   ++rounds_;
   folded_ = 0;
 }
 
+Image Center::TakeImage() const {
+  return {.version = version_,
+          .rounds = rounds_,
+          .floats = floats_,
+          .blocks = blocks_,
+          .state = state_,
+          .sum = folded_ > 0 ? sum_ : Vector(),
+          .folded = folded_};
+}
+
+size_t Center::own_bytes() const { return Bytes(floats_) * (1 + state_.size() + (sum_.empty() ? 0 : 1)); }
+
 size_t Center::pinned_bytes() const {
-  const size_t own = Bytes(floats_) * (1 + state_.size() + (sum_.empty() ? 0 : 1));
   // Blocks that came with a snapshot are another pool's.
-  return pool_->allocated_bytes() - std::min(own, pool_->allocated_bytes());
+  const size_t allocated = pool_->allocated_bytes();
+  return allocated - std::min(own_bytes(), allocated);
 }
 
 }  // namespace paramd

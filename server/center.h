@@ -2,9 +2,11 @@
 #ifndef PARAMD_SERVER_CENTER_H_
 #define PARAMD_SERVER_CENTER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -22,7 +24,19 @@ struct Snapshot {
   std::vector<BlockRef> blocks;  // kBlockFloats each, but for the last
 };
 
-// Externally synchronized: by the lock of its model.
+// All of a center at one version, of which nothing is missing: the next version follows from it and the next commits.
+// Immutable; it shares blocks as a snapshot does.
+struct Image {
+  int64_t version = 0;
+  int64_t rounds = 0;  // finished
+  size_t floats = 0;
+  std::vector<BlockRef> blocks;
+  std::vector<std::vector<BlockRef>> state;  // the algorithm's vectors
+  std::vector<BlockRef> sum;                 // of a round that is under way; empty if there is none
+  int64_t folded = 0;                        // commits in it
+};
+
+// Externally synchronized: by the strand of its model.
 class Center {
  public:
   // All zero. `state_vectors` as the algorithm's server half declares them. `helpers` may be null.
@@ -43,7 +57,8 @@ class Center {
   // `algorithm` needs it. Every block is written in place when no snapshot holds it, else into a fresh one.
   //
   // An unstable commit is checked in the same pass, and goes to fresh blocks only. False says that it is not finite
-  // (then its first_non_finite() is set) or not whole any more; the center is then what it was.
+  // (then its first_non_finite() is set) or not whole any more; the center is then what it was. Or that the algorithm
+  // threw: see failure().
   [[nodiscard]] bool Apply(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit,
                            const Snapshot* base);
 
@@ -56,6 +71,19 @@ class Center {
 
   int64_t folded() const { return folded_; }
 
+  // Shares the blocks of a round's sum, too.
+  Image TakeImage() const;
+
+  // Index of the first float that is NaN or infinite since Apply or FinishRound wrote it, or -1: finite commits can
+  // make a center that is not.
+  int64_t first_non_finite() const { return first_non_finite_; }
+  // What the algorithm threw; empty if nothing. The center may be half written since then.
+  const std::string& failure() const { return failure_; }
+
+  // Of all blocks that came from here, its own and those that only snapshots hold by now.
+  std::shared_ptr<const BlockPool> pool() const { return pool_; }
+  // Bytes of its own blocks.
+  size_t own_bytes() const;
   // Bytes of blocks that only snapshots hold by now.
   size_t pinned_bytes() const;
 
@@ -66,13 +94,15 @@ class Center {
   size_t BlockSize(size_t block) const;
   // The block to write to: `*block` itself if nobody else holds it.
   BlockRef Writable(const BlockRef& block) const;
+  // The floats of `*block`, which is a copy from now on if somebody else holds it.
+  absl::Span<float> Unshared(BlockRef* block) const;
   std::vector<absl::Span<float>> WritableState(size_t block);
-  // Calls work(b) for every block, on several threads if that pays.
-  void ForEachBlock(absl::FunctionRef<void(size_t)> work) const;
-  // Index of the first NaN or infinity, looked for only if the commit is unstable, or -1. The center may then be half
-  // written.
+  // Calls work(b) for every block, on several threads if that pays. What it throws becomes the failure.
+  void ForEachBlock(absl::FunctionRef<void(size_t)> work);
+  // Index of the first NaN or infinity of the commit, looked for only if that is unstable, or -1. The center may then
+  // be half written. The first one of what is written goes to `overflow`.
   int64_t ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base,
-                     size_t block);
+                     size_t block, std::atomic<int64_t>* overflow);
 
   const size_t floats_;
   const std::shared_ptr<BlockPool> pool_;
@@ -83,6 +113,8 @@ class Center {
   std::vector<Vector> state_;
   Vector sum_;  // empty until the first Fold
   int64_t folded_ = 0;
+  int64_t first_non_finite_ = -1;
+  std::string failure_;
   std::weak_ptr<const Snapshot> latest_;  // of the present version
 };
 

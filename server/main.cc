@@ -27,6 +27,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "process/tuning.h"
 #include "proto/version.h"
+#include "server/model_event.h"
 #include "server/reflection.h"
 #include "server/server.h"
 
@@ -86,6 +87,13 @@ std::map<std::string, std::string> Config() {
   }
   return config;
 }
+
+// A line for what happens to models, but for their commits.
+class ModelLog : public EventSink {
+ public:
+  bool Wants(ModelEvent::Kind kind) const override { return kind != ModelEvent::Kind::kCommitted; }
+  void Tell(const ModelEvent& event) override { spdlog::info("{}", FormatEvent(event)); }
+};
 
 ServerOptions Options() {
   ServerOptions options;
@@ -204,6 +212,8 @@ int Run() {
 
   ServerOptions options = Options();
   options.reflect = MakeReflection();
+  ModelLog model_log;
+  options.events = &model_log;
   auto server = Server::Start(options);
   if (!server.ok()) return Fail(server.status(), kRuntime);
   const std::string& address = (*server)->address();

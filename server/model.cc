@@ -1,11 +1,8 @@
 #include "server/model.h"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <limits>
-#include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 
 namespace paramd {
@@ -13,6 +10,12 @@ namespace {
 
 // Of what a worker says when it leaves.
 constexpr size_t kMaxErrorLength = 4096;
+// A model of so many floats takes as long to apply a commit as it takes to wake a thread several times over; and so
+// does any whose last merge took so long.
+constexpr size_t kLongFloats = kBlockFloats;
+constexpr absl::Duration kLong = absl::Milliseconds(1);
+// That are described without a break.
+constexpr size_t kDescribedMembers = 256;
 
 // At most `max` bytes of UTF-8 text, not cut within a character.
 std::string Shortened(const std::string& text, size_t max) {
@@ -23,312 +26,397 @@ std::string Shortened(const std::string& text, size_t max) {
 
 }  // namespace
 
-class Model::Deferred {
+// Those answered were taken out of the model's state under the lock; now it is released, and they may call back.
+class Model::Effects {
  public:
-  Deferred() = default;
-  Deferred(const Deferred&) = delete;
-  Deferred& operator=(const Deferred&) = delete;
-  ~Deferred() {
-    for (auto& [done, answer] : calls_) done(std::move(answer));
+  explicit Effects(Model* model) : model_(*model) {}
+  Effects(const Effects&) = delete;
+  Effects& operator=(const Effects&) = delete;
+
+  ~Effects() {
+    // What is held goes before the answers, so that who is answered finds its room.
+    sessions_.clear();
+    centers_.clear();
+    for (const std::string& worker : left_) model_.histories_->Left(model_.id_, worker);
+    for (const std::string& worker : forgotten_) model_.histories_->Forget(model_.id_, worker);
+    for (auto& [owner, why] : gone_) owner->OnGone(why);
+    for (auto& [done, answer] : answers_) {
+      if (!answer.status.ok()) answer.center.reset();
+      done(std::move(answer));
+    }
+    for (const ModelEvent& event : events_) model_.options_.events->Tell(event);
+    if (task_ == nullptr) return;
+    // Not from the destructor.
+    if (auto self = model_.weak_from_this().lock(); self != nullptr && model_.options_.post) {
+      model_.options_.post([self = std::move(self), task = std::move(task_)] { task(); });
+    } else {
+      task_();
+    }
   }
 
-  void Add(Done done, ExchangeAnswer answer) { calls_.emplace_back(std::move(done), std::move(answer)); }
+  void Answer(Done done, ExchangeAnswer answer) { answers_.emplace_back(std::move(done), std::move(answer)); }
+
+  // Letting go of it may give others their turn.
+  void Drop(std::shared_ptr<const HeldCenter> center) {
+    if (center != nullptr) centers_.push_back(std::move(center));
+  }
+  void Drop(MemberSession session, const absl::Status& why) {
+    if (auto owner = session.receiving.lock(); owner != nullptr) gone_.emplace_back(std::move(owner), why);
+    sessions_.push_back(std::move(session));
+  }
+
+  void Tell(ModelEvent::Kind kind, const Member* member, std::string reason = "") {
+    if (!Wanted(kind)) return;
+    ModelEvent event{.kind = kind, .model = model_.name(), .reason = std::move(reason)};
+    if (member != nullptr) {
+      event.worker = member->record.name;
+      event.incarnation = member->record.incarnation;
+    }
+    Tell(std::move(event));
+  }
+  void Tell(ModelEvent event) {
+    if (!Wanted(event.kind)) return;
+    model_.mutex_.AssertHeld();
+    event.version = model_.state_.version;
+    events_.push_back(std::move(event));
+  }
+
+  // The history of a worker that is gone, or even forgotten.
+  void Leave(const std::string& worker) { left_.push_back(worker); }
+  void Forget(const std::string& worker) { forgotten_.push_back(worker); }
+
+  void Post(std::function<void()> task) { task_ = std::move(task); }
 
  private:
-  std::vector<std::pair<Done, ExchangeAnswer>> calls_;
+  bool Wanted(ModelEvent::Kind kind) const {
+    return model_.options_.events != nullptr && model_.options_.events->Wants(kind);
+  }
+
+  Model& model_;
+  absl::InlinedVector<std::pair<Done, ExchangeAnswer>, 1> answers_;
+  std::vector<MemberSession> sessions_;
+  std::vector<std::shared_ptr<const HeldCenter>> centers_;
+  std::vector<std::pair<std::shared_ptr<ExchangeOwner>, absl::Status>> gone_;
+  std::vector<std::string> left_;
+  std::vector<std::string> forgotten_;
+  std::vector<ModelEvent> events_;
+  std::function<void()> task_;
 };
 
 Model::Model(CheckedSpec spec, ModelOptions options)
     : spec_(std::move(spec)),
-      options_(options),
-      id_(RandomId()),
+      options_(std::move(options)),
       algorithm_(spec_.algorithm->make_server(spec_.hyperparameters)),
-      state_vectors_(algorithm_->state_vectors()),
+      keeps_answers_(algorithm_->answers_before_commit()),
       needs_base_(algorithm_->needs_base()),
-      answers_before_commit_(algorithm_->answers_before_commit()),
-      own_centers_(algorithm_->own_centers()),
-      histories_(options.histories != nullptr ? options.histories : std::make_shared<Histories>()) {}
+      rounds_(spec_.consistency.mode == Consistency::kSync),
+      histories_(options_.histories != nullptr ? options_.histories : std::make_shared<Histories>()),
+      ledger_(&spec_, algorithm_.get(), rounds_, options_.apply_pool, options_.budget),
+      rule_(MakeRule(spec_.consistency, keeps_answers_)),
+      membership_(&spec_.spec.name(), rule_.get(), options_.max_workers) {}
 
-Model::~Model() {
-  Close(absl::UnavailableError("the server is shutting down; try again when it is back"));
-  histories_->ForgetModel(id_);
-}
+Model::~Model() { Close(absl::UnavailableError("the server is shutting down; try again when it is back")); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Members
 
 absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarnation, uint64_t nonce) {
-  if (worker.empty() || worker.size() > 256) {
-    return absl::InvalidArgumentError(absl::StrCat("a worker's name has ", worker.size(), " characters; use 1 to 256"));
-  }
-  Deferred deferred;
+  Effects effects(this);
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return closed_;
-  auto it = members_.find(worker);
-  if (it == members_.end()) {
-    if (auto status = MakeRoomLocked(); !status.ok()) return status;
-    it = members_.emplace(worker, std::make_unique<Member>()).first;
-    it->second->name = worker;
+  auto joined = membership_.Join(worker, incarnation, nonce, Now());
+  if (!joined.ok()) return joined.status();
+  const Member& member = *joined->member;
+  next_lease_end_ = std::min(next_lease_end_, Now() + options_.lease);
+  if (!statistics_.first_join.has_value()) statistics_.first_join = Now();
+  if (joined->repeated) return member.record.incarnation;
+
+  if (joined->forgotten != nullptr) {
+    effects.Forget(joined->forgotten->record.name);
+    SettleAllLocked(waiters_.TakeOf(joined->forgotten.get()), &effects);
   }
-  Member* member = it->second.get();
-  const bool repeated = member->state == v1::WorkerInfo::LIVE && nonce != 0 && nonce == member->nonce;
-  if (!repeated) {
-    if (incarnation != 0 && incarnation < member->incarnation) {
-      return absl::AbortedError(absl::StrCat("worker '", worker, "' of model '", name(), "': incarnation ", incarnation,
-                                             " can't join because incarnation ", member->incarnation,
-                                             " has; a later attempt has taken its place, so stop this one"));
-    }
-    const uint64_t next = incarnation != 0 ? incarnation : member->incarnation + 1;
-    if (next != member->incarnation || nonce != member->nonce) {
-      // Another process: sequences begin anew, and what was kept for the old one's retries goes. The incarnation comes
-      // first, so that whoever waits for the old one learns that it was fenced.
-      member->incarnation = next;
-      RetireLocked(member, v1::WorkerInfo::EXPIRED, "", &deferred);
-      member->state = v1::WorkerInfo::STATE_UNSPECIFIED;
-      member->lease = std::make_shared<Lease>();
-      member->sequence = 0;
-      member->base_version = -1;
-    }
-    member->nonce = nonce;
+  const absl::Status fenced = membership_.Check(member, {.worker = worker, .incarnation = joined->fenced, .nonce = 0});
+  for (MemberSession& session : joined->dropped) effects.Drop(std::move(session), fenced);
+  SettleAllLocked(waiters_.TakeOf(&member), &effects);
+  if (joined->fenced != 0) {
+    effects.Tell({.kind = ModelEvent::Kind::kFenced,
+                  .model = name(),
+                  .worker = worker,
+                  .incarnation = joined->fenced,
+                  .reason = absl::StrCat("incarnation ", member.record.incarnation, " has joined")});
   }
-  if (member->state != v1::WorkerInfo::LIVE) BecomeLiveLocked(member);
-  member->lease->Renew(options_.clock->Now());
-  if (!first_join_.has_value()) first_join_ = options_.clock->Now();
-  return member->incarnation;
+  effects.Tell(ModelEvent::Kind::kJoined, &member);
+  WakeLocked(&effects);
+  return member.record.incarnation;
 }
 
-absl::Status Model::MakeRoomLocked() {
-  if (members_.size() < options_.max_workers) return absl::OkStatus();
-  const auto idle = std::find_if(members_.begin(), members_.end(),
-                                 [](const auto& m) { return m.second->state != v1::WorkerInfo::LIVE; });
-  if (idle == members_.end()) {
-    return absl::ResourceExhaustedError(absl::StrCat("model '", name(), "' has ", members_.size(),
-                                                     " live workers, as many as this server allows; raise "
-                                                     "--max_workers"));
-  }
-  histories_->Forget(id_, idle->first);
-  members_.erase(idle);
-  return absl::OkStatus();
-}
-
-void Model::BecomeLiveLocked(Member* member) {
-  const uint64_t slowest = SlowestLocked();
-  if (spec_.consistency.mode == Consistency::kBounded && slowest != std::numeric_limits<uint64_t>::max()) {
-    if (member->state == v1::WorkerInfo::STATE_UNSPECIFIED) {
-      // A late joiner starts beside the slowest.
-      member->arrived = member->clock = slowest;
-    } else {
-      // One that was away is where it was, so that it can't run further ahead by losing its lease; but nobody waits for
-      // it, nor it for more than a window if the others began anew meanwhile.
-      if (member->arrived > slowest && member->arrived - slowest > spec_.consistency.bound) {
-        member->arrived = slowest + spec_.consistency.bound + 1;
-      }
-      member->arrived = std::max(member->arrived, slowest);
-      member->clock = std::clamp(member->clock, slowest, member->arrived);
-    }
-  }
-  member->state = v1::WorkerInfo::LIVE;
-  member->message.clear();
-  next_end_ = std::min(next_end_, options_.clock->Now() + options_.lease);
-}
-
-void Model::RetireLocked(Member* member, v1::WorkerInfo::State state, std::string message, Deferred* deferred) {
-  const bool was_live = member->state == v1::WorkerInfo::LIVE;
-  member->state = state;
-  member->message = std::move(message);
-  if (!was_live) return;
-  histories_->Left(id_, member->name);
-  member->answer.reset();
-  member->base.reset();
-  FinishRoundLocked();
-  WakeLocked(deferred);
-}
-
-absl::StatusOr<Model::Member*> Model::FindLocked(const std::string& worker, uint64_t incarnation) {
+absl::StatusOr<std::shared_ptr<Member>> Model::TouchLocked(const Caller& caller, Effects* effects) {
   if (!closed_.ok()) return closed_;
-  const auto it = members_.find(worker);
-  if (it == members_.end()) {
-    return absl::NotFoundError(absl::StrCat("worker '", worker, "' has not joined model '", name(), "'; join first"));
-  }
-  Member* member = it->second.get();
-  if (member->incarnation != incarnation) {
-    return absl::AbortedError(absl::StrCat("worker '", worker, "' of model '", name(), "': incarnation ", incarnation,
-                                           " was fenced by incarnation ", member->incarnation,
-                                           ", which joined under the same name; stop this one, or give it another "
-                                           "name"));
-  }
-  return member;
-}
-
-absl::StatusOr<Model::Member*> Model::TouchLocked(const std::string& worker, uint64_t incarnation) {
-  auto member = FindLocked(worker, incarnation);
+  auto member = membership_.Find(caller);
   if (!member.ok()) return member;
-  if ((*member)->state == v1::WorkerInfo::LEFT || (*member)->state == v1::WorkerInfo::FAILED) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker '", worker, "' has left model '", name(), "'; join again to go on"));
+  if ((*member)->left()) return LeftError(**member);
+  const absl::Time now = Now();
+  if (membership_.Touch(member->get(), now)) {
+    next_lease_end_ = std::min(next_lease_end_, now + options_.lease);
+    effects->Tell(ModelEvent::Kind::kReturned, member->get());
   }
-  (*member)->lease->Renew(options_.clock->Now());
-  if ((*member)->state != v1::WorkerInfo::LIVE) BecomeLiveLocked(*member);
   return member;
 }
 
-absl::Status Model::Heartbeat(const std::string& worker, uint64_t incarnation) {
-  MutexLock lock(&mutex_);
-  return TouchLocked(worker, incarnation).status();
+absl::Status Model::LeftError(const Member& member) const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker '", member.record.name, "' has left model '", name(), "'; join again to go on"));
 }
 
-absl::Status Model::Leave(const std::string& worker, uint64_t incarnation, const std::string& error) {
-  Deferred deferred;
+void Model::RetireLocked(Member* member, v1::WorkerInfo::State state, const std::string& message, Effects* effects) {
+  const absl::Status why =
+      state == v1::WorkerInfo::EXPIRED
+          ? absl::UnavailableError(absl::StrCat("the lease of worker '", member->record.name, "' of model '", name(),
+                                                "' ran out while its commit was received; send it again"))
+          : LeftError(*member);
+  effects->Drop(membership_.Retire(member, state, message), why);
+  effects->Leave(member->record.name);
+  // Who has only lost its lease goes on waiting.
+  if (member->left()) SettleAllLocked(waiters_.TakeOf(member), effects);
+  WakeLocked(effects);
+  PostRoundIfDueLocked(effects);
+}
+
+absl::Status Model::Heartbeat(const Caller& caller) {
+  Effects effects(this);
   MutexLock lock(&mutex_);
-  auto member = FindLocked(worker, incarnation);
+  return TouchLocked(caller, &effects).status();
+}
+
+absl::Status Model::Leave(const Caller& caller, const std::string& error) {
+  Effects effects(this);
+  MutexLock lock(&mutex_);
+  if (!closed_.ok()) return closed_;
+  const auto member = membership_.Find(caller);
   if (!member.ok()) return member.status();
-  if ((*member)->state == v1::WorkerInfo::LEFT || (*member)->state == v1::WorkerInfo::FAILED) return absl::OkStatus();
-  RetireLocked(*member, error.empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED,
-               Shortened(error, kMaxErrorLength), &deferred);
+  if ((*member)->left()) return absl::OkStatus();
+  const std::string message = Shortened(error, kMaxErrorLength);
+  effects.Tell(ModelEvent::Kind::kLeft, member->get(), message);
+  RetireLocked(member->get(), error.empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED, message, &effects);
   return absl::OkStatus();
 }
 
-std::shared_ptr<Lease> Model::FindLease(const std::string& worker, uint64_t incarnation) {
+std::shared_ptr<Lease> Model::FindLease(const Caller& caller) {
   MutexLock lock(&mutex_);
-  auto member = FindLocked(worker, incarnation);
-  return member.ok() ? (*member)->lease : nullptr;
+  if (!closed_.ok()) return nullptr;
+  const auto member = membership_.Find(caller);
+  return member.ok() ? (*member)->session.lease : nullptr;
 }
 
-void Model::CountRejected(const std::string& worker, uint64_t incarnation) {
+void Model::Acknowledge(const Caller& caller, uint64_t sequence) {
+  Effects effects(this);
   MutexLock lock(&mutex_);
-  ++rejected_;
-  if (auto member = FindLocked(worker, incarnation); member.ok()) ++(*member)->rejected;
+  const auto member = TouchLocked(caller, &effects);
+  if (!member.ok() || (*member)->record.last.sequence != sequence) return;
+  effects.Drop(std::exchange((*member)->session.answer, nullptr));
 }
 
-uint64_t Model::SlowestLocked() const {
-  uint64_t slowest = std::numeric_limits<uint64_t>::max();
-  for (const auto& [worker, member] : members_) {
-    if (member->state == v1::WorkerInfo::LIVE) slowest = std::min(slowest, member->arrived);
+void Model::OnStall() {
+  Effects effects(this);
+  MutexLock lock(&mutex_);
+  for (Member* member : membership_.live()) {
+    std::shared_ptr<const HeldCenter>& answer = member->session.answer;
+    if (answer == nullptr || !answer->room.Stalled()) continue;
+    effects.Tell(ModelEvent::Kind::kStalled, member, "its last answer was never acknowledged");
+    effects.Drop(std::exchange(answer, nullptr));
   }
-  return slowest;
+}
+
+void Model::CountRejected(const Caller& caller, const absl::Status& why) {
+  Effects effects(this);
+  MutexLock lock(&mutex_);
+  const auto member = membership_.Find(caller);
+  RejectLocked(member.ok() ? member->get() : nullptr, why, &effects);
+}
+
+void Model::RejectLocked(Member* member, const absl::Status& why, Effects* effects) {
+  ++statistics_.rejected;
+  if (member != nullptr) ++member->record.rejected;
+  effects->Tell(ModelEvent::Kind::kRejected, member, std::string(why.message()));
+}
+
+void Model::ExpireLeasesLocked(absl::Time now, Effects* effects) {
+  if (now < next_lease_end_) return;
+  next_lease_end_ = absl::InfiniteFuture();
+  std::vector<Member*> expired;
+  for (Member* member : membership_.live()) {
+    const absl::Time end = member->session.lease->renewed() + options_.lease;
+    end < now ? expired.push_back(member) : void(next_lease_end_ = std::min(next_lease_end_, end));
+  }
+  const std::string why = absl::StrCat("no sign of life for ", absl::FormatDuration(options_.lease));
+  for (Member* member : expired) {
+    effects->Tell(ModelEvent::Kind::kExpired, member, why);
+    RetireLocked(member, v1::WorkerInfo::EXPIRED, why, effects);
+  }
+}
+
+void Model::Tick(absl::Duration overslept) {
+  Effects effects(this);
+  MutexLock lock(&mutex_);
+  const absl::Time now = Now();
+  if (overslept > absl::ZeroDuration()) {
+    for (const Member* member : membership_.live()) {
+      Lease& lease = *member->session.lease;
+      lease.Renew(std::min(now, lease.renewed() + overslept));
+    }
+  }
+  ExpireLeasesLocked(now, &effects);
+  std::map<uint64_t, std::string> behind;
+  for (Waiter& waiter : waiters_.TakeDue(now)) {
+    waiter.answer.status = WaitedTooLongLocked(waiter, &behind);
+    effects.Answer(std::move(waiter.done), std::move(waiter.answer));
+  }
+}
+
+void Model::Close(absl::Status why) {
+  std::optional<InitialCenter> initial;
+  Effects effects(this);
+  MutexLock lock(&mutex_);
+  if (!closed_.ok()) return;
+  closed_ = std::move(why);
+  initial = std::exchange(initial_center_, std::nullopt);
+  SettleAllLocked(waiters_.TakeAll(), &effects);
+  for (const auto& [worker, member] : membership_.members()) {
+    effects.Drop(std::exchange(member->session, {}), closed_);
+  }
+  effects.Post([this] {
+    strand_.Run([this] {
+      ledger_.Free();
+      histories_->ForgetModel(id_);
+      MutexLock relock(&mutex_);
+      state_ = {};
+    });
+  });
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Initialization
+// The center
 
-namespace {
-
-absl::Status NonFiniteInitial(const v1::ModelSpec& spec, int64_t index) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the initial center of model '", spec.name(), "' is NaN or infinite in ",
-      DescribePosition(spec, static_cast<uint64_t>(index)), "; check the file or the initializer it comes from"));
+uint64_t Model::RoomToReceive(size_t float_bytes, bool shared, bool pull) const {
+  const uint64_t received = spec_.floats * float_bytes;
+  // Beside shared floats, a round needs a copy that their sender can't change.
+  if (rounds_) return shared ? bytes() : received;
+  // What is pulled is pinned as float32, whatever it is sent as.
+  if (pull && (keeps_answers_ || !shared)) return bytes();
+  return shared ? 0 : received;
 }
 
-absl::Status NotMadeStable() {
-  return absl::InternalError("the floats may still change while they are read: they were not made stable first");
-}
-
-// The CRC-32 of each tensor.
-std::vector<uint32_t> Checksums(const v1::ModelSpec& spec, const Snapshot& snapshot) {
-  std::vector<uint32_t> checksums;
-  size_t at = 0;
-  for (const v1::Tensor& tensor : spec.tensors()) {
-    uint32_t crc = 0;
-    const size_t end = at + TensorFloats(tensor);
-    while (at < end) {
-      const absl::Span<const float> block = snapshot.blocks[at / kBlockFloats].floats();
-      const size_t offset = at % kBlockFloats;
-      const size_t n = std::min(end - at, block.size() - offset);
-      crc = static_cast<uint32_t>(
-          crc32(crc, reinterpret_cast<const Bytef*>(&block[offset]), static_cast<uInt>(n * sizeof(float))));
-      at += n;
+void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
+  strand_.Run([this, center = std::move(center), room = std::move(room), done = std::move(done)]() mutable {
+    StepAsideIfLong();
+    absl::Status status;
+    {
+      MutexLock lock(&mutex_);
+      status = closed_;
     }
-    checksums.push_back(crc);
-  }
-  return checksums;
+    if (status.ok()) {
+      const auto first = ledger_.Initialize(&center);
+      status = first.status();
+      Effects effects(this);
+      MutexLock lock(&mutex_);
+      if (first.ok() && *first) {
+        PublishLocked(&effects);
+        if (keeps_initial_center_ && closed_.ok()) initial_center_ = ledger_.Initial();
+        effects.Tell(ModelEvent::Kind::kInitialized, nullptr);
+        SettleAllLocked(waiters_.TakeForCenter(), &effects);
+      }
+    }
+    room.Release();
+    done(status);
+  });
 }
 
-}  // namespace
+void Model::InitializeFrom(const InitialCenter& center) {
+  strand_.Run([&] {
+    ledger_.InitializeFrom(center);
+    Effects effects(this);
+    MutexLock lock(&mutex_);
+    PublishLocked(&effects);
+    effects.Tell(ModelEvent::Kind::kInitialized, nullptr);
+  });
+}
 
-absl::Status Model::Initialize(CommitBuffer* floats) {
-  if (floats->floats() != spec_.floats || !floats->complete()) {
-    return absl::InvalidArgumentError(absl::StrCat("the initial center of model '", name(), "' has ",
-                                                   floats->received(), " floats where the model has ", spec_.floats));
-  }
-  if (floats->unstable()) return NotMadeStable();
-  if (floats->first_non_finite() >= 0) return NonFiniteInitial(spec_.spec, floats->first_non_finite());
-  // Built outside the lock; only the first one stays.
-  Center center(spec_.floats, state_vectors_, options_.apply_pool);
-  center.Set(floats);
-  const std::vector<uint32_t> checksums = Checksums(spec_.spec, *center.TakeSnapshot());
-  Reservation room = CountCenter();
-  Deferred deferred;
+void Model::KeepInitialCenter() {
   MutexLock lock(&mutex_);
-  if (!closed_.ok()) return closed_;
-  if (!center_.has_value()) {
-    center_.emplace(std::move(center));
-    center_room_ = std::move(room);
-    initial_checksums_ = checksums;
-    WakeLocked(&deferred);
-    return absl::OkStatus();
-  }
-  std::vector<std::string> differing;
-  for (int i = 0; i < spec_.spec.tensors_size(); ++i) {
-    if (checksums[i] == initial_checksums_[i]) continue;
-    differing.push_back(absl::StrCat("'", spec_.spec.tensors(i).name(), "'"));
-  }
-  if (differing.empty()) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat("model '", name(), "' was initialized before with other values of ",
-                                               differing.size(), " of its ", spec_.spec.tensors_size(),
-                                               " tensors, first of ", differing.front(),
-                                               "; pull the center to go on from it, or delete the model"));
+  keeps_initial_center_ = true;
 }
 
-Reservation Model::CountCenter() const {
-  return options_.budget != nullptr ? options_.budget->Count(BudgetKind::kCenters, bytes()) : Reservation();
-}
-
-void Model::InitializeFrom(const Snapshot& snapshot) {
-  Reservation room = CountCenter();
-  Deferred deferred;
+std::optional<InitialCenter> Model::initial_center() const {
   MutexLock lock(&mutex_);
-  if (center_.has_value()) return;
-  center_.emplace(snapshot, state_vectors_, options_.apply_pool);
-  center_room_ = std::move(room);
-  initial_checksums_ = Checksums(spec_.spec, snapshot);
-  WakeLocked(&deferred);
+  return initial_center_;
 }
 
-std::shared_ptr<const Snapshot> Model::TakeSnapshot() {
-  MutexLock lock(&mutex_);
-  return center_.has_value() ? center_->TakeSnapshot() : nullptr;
+void Model::TakeImage(ImageDone done) {
+  strand_.Run([this, done = std::move(done)] {
+    std::optional<Image> image = ledger_.TakeImage();
+    std::vector<MemberRecord> members;
+    {
+      MutexLock lock(&mutex_);
+      for (const auto& [worker, member] : membership_.members()) members.push_back(member->record);
+    }
+    done(std::move(image), std::move(members));
+  });
+}
+
+void Model::StepAsideIfLong() const {
+  if (options_.step_aside && (spec_.floats >= kLongFloats || last_merge_ > kLong)) options_.step_aside();
+}
+
+void Model::PublishLocked(Effects* effects) {
+  const bool had_problem = !state_.problem.ok();
+  state_ = ledger_.state();
+  if (had_problem || state_.problem.ok()) return;
+  effects->Tell(ModelEvent::Kind::kDiverged, nullptr, std::string(state_.problem.message()));
+  SettleAllLocked(waiters_.TakeAll(), effects);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Exchanges
 
-absl::Status Model::CheckCommitLocked(const ExchangeCall& call, const Member& member) {
-  if (call.commit_floats != spec_.floats) {
-    return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", call.worker, "' has ", call.commit_floats,
+absl::Status Model::CheckCommitLocked(const ExchangeCall& call, const Member& member) const {
+  const std::string& worker = call.caller.worker;
+  const LastCommit& last = member.record.last;
+  if (call.floats != spec_.floats) {
+    return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", worker, "' has ", call.floats,
                                                    " floats where model '", name(), "' has ", spec_.floats,
                                                    "; the worker trains another network than the model's: compare "
                                                    "its layers with `paramctl show`"));
   }
   if (call.sequence == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a commit of worker '", call.worker, "' has sequence 0; count them from 1"));
+        absl::StrCat("a commit of worker '", worker, "' has sequence 0; count them from 1"));
   }
-  if (call.sequence < member.sequence) {
-    return absl::FailedPreconditionError(absl::StrCat("commit ", call.sequence, " of worker '", call.worker,
-                                                      "' comes after its commit ", member.sequence,
+  if (call.sequence < last.sequence) {
+    return absl::FailedPreconditionError(absl::StrCat("commit ", call.sequence, " of worker '", worker,
+                                                      "' comes after its commit ", last.sequence,
                                                       "; sequences only grow"));
   }
-  if (!center_.has_value()) {
+  if (!state_.initialized) {
     return absl::FailedPreconditionError(absl::StrCat("model '", name(),
                                                       "' has no center yet; initialize it with a "
                                                       "worker or `paramctl create --from`"));
   }
-  if (call.sequence == member.sequence) return absl::OkStatus();  // A retry: its base may be gone.
-  if (call.base_version > center_->version()) {
-    return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", call.worker, "' has base version ",
-                                                   call.base_version, ", but the center is only at version ",
-                                                   center_->version()));
+  if (call.sequence == last.sequence) return absl::OkStatus();  // A retry: its base may be gone.
+  if (!state_.problem.ok()) return state_.problem;
+  if (call.sequence <= last.closed_sequence) {
+    return absl::FailedPreconditionError(absl::StrCat("commit ", call.sequence, " of worker '", worker,
+                                                      "' comes after the worker was told that it had not been "
+                                                      "applied; send it as a later sequence"));
   }
-  if (needs_base_ && (member.base == nullptr || member.base->version != call.base_version)) {
+  if (call.base_version > state_.version) {
+    return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", worker, "' has base version ",
+                                                   call.base_version, ", but the center is only at version ",
+                                                   state_.version));
+  }
+  const HeldCenter* const base = member.session.base.get();
+  if (needs_base_ && (base == nullptr || base->snapshot->version != call.base_version)) {
     return absl::FailedPreconditionError(absl::StrCat("the center of version ", call.base_version, " that worker '",
-                                                      call.worker, "' trained from is no longer held (",
+                                                      worker, "' trained from is no longer held (",
                                                       spec_.spec.algorithm(), " needs it); pull and train again"));
   }
   return absl::OkStatus();
@@ -342,306 +430,346 @@ absl::Status Model::NonFiniteError(const std::string& worker, const CommitBuffer
 }
 
 void Model::BeginCommit(const ExchangeCall& call, Done done) {
-  Deferred deferred;
+  Effects effects(this);
   MutexLock lock(&mutex_);
-  auto member = TouchLocked(call.worker, call.incarnation);
+  const auto member = TouchLocked(call.caller, &effects);
   absl::Status status = member.status();
   if (status.ok()) {
     status = CheckCommitLocked(call, **member);
-    if (!status.ok()) {
-      ++(*member)->rejected;
-      ++rejected_;
-    }
+    if (!status.ok()) RejectLocked(member->get(), status, &effects);
   }
-  if (!status.ok()) {
-    deferred.Add(std::move(done), {.status = status});
-    return;
-  }
-  WaitLocked({.call = call, .begin = true, .member = *member, .done = std::move(done)}, &deferred);
+  if (!status.ok()) return effects.Answer(std::move(done), {.status = status});
+  MemberRecord& record = (*member)->record;
+  if (call.sequence != record.last.sequence) rule_->Arrive(&record.standing, call.sequence);
+  SettleLocked({.call = call, .begin = true, .member = *member, .done = std::move(done)}, &effects);
+  WakeLocked(&effects);
 }
 
-void Model::Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commit, Done done) {
-  Deferred deferred;
-  // Freed once the lock is released, but before the answer goes out.
-  std::optional<CommitBuffer> consumed = std::move(commit);
+void Model::Exchange(ExchangeCall call, std::optional<CommitBuffer> commit, Reservation room, Done done) {
+  if (!commit.has_value()) {
+    room.Release();
+    return Await(std::move(call), std::move(done));
+  }
+  if (rounds_ && commit->unstable()) {
+    StepAsideIfLong();
+    if (auto status = commit->MakeStable(); !status.ok()) {
+      CountRejected(call.caller, status);
+      return done({.status = status});
+    }
+  }
+  strand_.Run([this, call = std::move(call), commit = *std::move(commit), room = std::move(room),
+               done = std::move(done)]() mutable {
+    Merge(std::move(call), std::move(commit), std::move(room), std::move(done));
+    if (rounds_) FinishRoundIfDue();
+  });
+}
+
+void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done done) {
+  std::shared_ptr<Member> member;
+  std::shared_ptr<const HeldCenter> base;
+  CommitInfo info;
+  {
+    Effects effects(this);
+    MutexLock lock(&mutex_);
+    const auto touched = TouchLocked(call.caller, &effects);
+    if (!touched.ok()) return effects.Answer(std::move(done), {.status = touched.status()});
+    member = *touched;
+    member->session.receiving.reset();
+    if (call.sequence != 0 && call.sequence == member->record.last.sequence) {
+      // A retry whose floats came after all.
+      return SettleLocked({.call = std::move(call),
+                           .member = std::move(member),
+                           .answer = {.committed = true},
+                           .done = std::move(done)},
+                          &effects);
+    }
+    absl::Status status = CheckCommitLocked(call, *member);
+    if (status.ok() && commit.first_non_finite() >= 0) status = NonFiniteError(call.caller.worker, commit);
+    if (!status.ok()) {
+      RejectLocked(member.get(), status, &effects);
+      return effects.Answer(std::move(done), {.status = status});
+    }
+    Standing* const standing = &member->record.standing;
+    rule_->Arrive(standing, call.sequence);
+    WakeLocked(&effects);
+    if (rule_->CommitsFrom(*standing) > rule_->progress()) {
+      return effects.Answer(
+          std::move(done),
+          {.status = absl::UnavailableError(absl::StrCat("worker '", call.caller.worker, "' of model '", name(),
+                                                         "' lost its turn while its commit came in (consistency ",
+                                                         spec_.spec.consistency(), "); send it again"))});
+    }
+    base = member->session.base;
+    // A commit that is not based on a pull counts as fresh.
+    info = {.version = state_.version,
+            .base_version = call.base_version < 0 ? state_.version : call.base_version,
+            .staleness = call.base_version < 0 ? 0 : state_.version - call.base_version};
+  }
+
+  StepAsideIfLong();
+  const absl::Time begun = Now();
+  std::shared_ptr<const HeldCenter> center;
+  if (keeps_answers_ && call.pull) {
+    room.SetOwner(weak_from_this());
+    center = rounds_ ? ledger_.BeforeRound()
+                     : std::make_shared<const HeldCenter>(
+                           HeldCenter{.snapshot = ledger_.TakeSnapshot(), .room = std::move(room)});
+  }
+  absl::Status merged = ledger_.Merge(info, &commit, base == nullptr ? nullptr : base->snapshot.get());
+  if (commit.first_non_finite() >= 0) merged = NonFiniteError(call.caller.worker, commit);
+  if (merged.ok() && call.pull && !keeps_answers_ && !rounds_ && !room.empty()) {
+    center =
+        std::make_shared<const HeldCenter>(HeldCenter{.snapshot = ledger_.TakeSnapshot(), .room = std::move(room)});
+  }
+  room.Release();
+  last_merge_ = Now() - begun;
+
+  Effects effects(this);
+  MutexLock lock(&mutex_);
+  PublishLocked(&effects);
+  if (!merged.ok()) {
+    RejectLocked(member.get(), merged, &effects);
+    effects.Drop(std::move(center));
+    return effects.Answer(std::move(done), {.status = merged});
+  }
+  AcceptLocked(call, info, member, &effects);
+  // Who has to wait for others must not keep room that they need for their commits.
+  if (!keeps_answers_ && rule_->AnsweredFrom(member->record.standing) > rule_->progress()) {
+    effects.Drop(std::exchange(center, nullptr));
+  }
+  if (member->live() && membership_.Check(*member, call.caller).ok()) {
+    effects.Drop(std::exchange(member->session.answer, keeps_answers_ ? center : nullptr));
+  }
+  SettleLocked({.call = std::move(call),
+                .member = std::move(member),
+                .answer = {.committed = true, .staleness = info.staleness, .center = std::move(center)},
+                .done = std::move(done)},
+               &effects);
+  WakeLocked(&effects);
+}
+
+void Model::AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const std::shared_ptr<Member>& member,
+                         Effects* effects) {
+  MemberRecord& record = member->record;
+  rule_->Accept(&record.standing);
+  if (membership_.Check(*member, call.caller).ok()) {
+    record.last.sequence = call.sequence;
+    record.last.version = state_.version;
+    record.last.staleness = info.staleness;
+    if (rounds_) round_.emplace_back(member, call.sequence);
+  }
+  const auto staleness = static_cast<double>(info.staleness);
+  ++record.commits;
+  record.staleness_sum += staleness;
+  CommitStatistics& all = statistics_;
+  ++all.commits;
+  ++all.staleness_histogram[std::min<size_t>(static_cast<size_t>(info.staleness), all.staleness_histogram.size() - 1)];
+  all.staleness_sum += staleness;
+  all.last_commit = Now();
+  effects->Tell(ModelEvent::Kind::kCommitted, member.get());
+}
+
+void Model::FinishRoundIfDue() {
+  {
+    MutexLock lock(&mutex_);
+    if (!closed_.ok() || !state_.problem.ok() || !rule_->RoundDue()) return;
+  }
+  StepAsideIfLong();
+  const absl::Time begun = Now();
+  ledger_.FinishRound();
+  last_merge_ = std::max(last_merge_, Now() - begun);
+  Effects effects(this);
+  MutexLock lock(&mutex_);
+  rule_->EndRound();
+  const int64_t version = ledger_.version();
+  for (const auto& [member, sequence] : round_) {
+    if (member->record.last.sequence == sequence) member->record.last.version = version;
+  }
+  round_.clear();
+  PublishLocked(&effects);
+  WakeLocked(&effects);
+}
+
+void Model::PostRoundIfDueLocked(Effects* effects) {
+  if (rule_->RoundDue()) effects->Post([this] { strand_.Run([this] { FinishRoundIfDue(); }); });
+}
+
+void Model::BeginPull(const ExchangeCall& call, Done done) {
+  Effects effects(this);
   MutexLock lock(&mutex_);
   Waiter waiter{.call = call, .done = std::move(done)};
-  const auto refuse = [&](const absl::Status& status) { deferred.Add(std::move(waiter.done), {.status = status}); };
-  if (call.worker.empty() && !consumed.has_value()) {
-    if (!closed_.ok()) return refuse(closed_);
-    return WaitLocked(std::move(waiter), &deferred);
+  waiter.call.sequence = 0;
+  waiter.call.pull = true;
+  if (!call.caller.worker.empty()) {
+    auto member = TouchLocked(call.caller, &effects);
+    if (!member.ok()) return effects.Answer(std::move(waiter.done), {.status = member.status()});
+    waiter.member = *std::move(member);
   }
-  auto found = TouchLocked(call.worker, call.incarnation);
-  if (!found.ok()) return refuse(found.status());
-  Member* member = waiter.member = *found;
-  if (call.commit_floats == 0 && call.sequence > member->sequence) {
-    // It never came, as the answer says.
-    return deferred.Add(std::move(waiter.done), {});
-  }
-  if (call.commit_floats == 0 && call.sequence != 0 && call.sequence != member->sequence) {
-    return refuse(
-        absl::FailedPreconditionError(absl::StrCat("worker '", call.worker, "' asks for the answer to commit ",
-                                                   call.sequence, ", but its last commit is ", member->sequence)));
-  }
-  // `consumed` is absent for a retry, whose bytes were dropped.
-  if (call.commit_floats > 0) {
-    absl::Status status = CheckCommitLocked(call, *member);
-    const bool retry = call.sequence == member->sequence;
-    if (status.ok() && !retry) {
-      status = consumed.has_value() ? ApplyLocked(call, member, &*consumed)
-                                    : absl::InternalError("a commit without its bytes");
-    }
-    if (!status.ok()) {
-      ++member->rejected;
-      ++rejected_;
-      return refuse(status);
-    }
-    if (!retry) {
-      FinishRoundLocked();
-      WakeLocked(&deferred);
-    }
-  }
-  if (call.sequence != 0) {
-    waiter.answer.committed = true;
-    waiter.answer.staleness = member->staleness;
-  }
-  WaitLocked(std::move(waiter), &deferred);
+  SettleLocked(std::move(waiter), &effects);
 }
 
-absl::Status Model::ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* commit) {
-  if (commit->first_non_finite() >= 0) return NonFiniteError(call.worker, *commit);
-  if (member->committed_round == round_) {
-    return absl::FailedPreconditionError(absl::StrCat("worker '", call.worker, "' has committed in this round"));
-  }
-  // A commit that is not based on a pull counts as fresh.
-  const int64_t version = center_->version();
-  const CommitInfo info{.version = version,
-                        .base_version = call.base_version < 0 ? version : call.base_version,
-                        .staleness = call.base_version < 0 ? 0 : version - call.base_version};
-  std::shared_ptr<const Snapshot> before;
-  if (answers_before_commit_ && call.pull) before = center_->TakeSnapshot();
-  if (spec_.consistency.mode == Consistency::kSync) {
-    if (commit->unstable()) return NotMadeStable();
-    center_->Fold(algorithm_.get(), info, commit, member->base.get());
-    member->committed_round = round_;
-  } else if (center_->Apply(algorithm_.get(), info, commit, member->base.get())) {
-    member->version = center_->version();
-  } else {
-    return commit->first_non_finite() >= 0 ? NonFiniteError(call.worker, *commit) : CommitBuffer::ChangedError();
-  }
-  member->answer = std::move(before);
-  member->sequence = call.sequence;
-  member->staleness = info.staleness;
-  member->staleness_sum += static_cast<double>(info.staleness);
-  member->arrived = std::max(member->arrived, member->clock + 1);
-  ++member->commits;
-  ++commits_;
-  ++staleness_histogram_[std::min<size_t>(static_cast<size_t>(info.staleness), staleness_histogram_.size() - 1)];
-  staleness_sum_ += static_cast<double>(info.staleness);
-  last_commit_ = options_.clock->Now();
-  return absl::OkStatus();
+void Model::Await(ExchangeCall call, Done done) {
+  // On the strand, where the commit may still be: it was given to the model before.
+  strand_.Run([this, call = std::move(call), done = std::move(done)]() mutable {
+    Effects effects(this);
+    MutexLock lock(&mutex_);
+    auto member = TouchLocked(call.caller, &effects);
+    if (!member.ok()) return effects.Answer(std::move(done), {.status = member.status()});
+    LastCommit& last = (*member)->record.last;
+    if (call.sequence == 0 || call.sequence < last.sequence) {
+      return effects.Answer(std::move(done), {.status = absl::FailedPreconditionError(absl::StrCat(
+                                                  "worker '", call.caller.worker, "' asks for the answer to commit ",
+                                                  call.sequence, ", but its last commit is ", last.sequence))});
+    }
+    if (call.sequence > last.sequence) {
+      last.closed_sequence = std::max(last.closed_sequence, call.sequence);
+      return effects.Answer(std::move(done), {.version = state_.version});
+    }
+    SettleLocked({.call = std::move(call),
+                  .member = *std::move(member),
+                  .answer = {.committed = true, .staleness = last.staleness},
+                  .done = std::move(done)},
+                 &effects);
+  });
 }
 
-void Model::FinishRoundLocked() {
-  if (!center_.has_value() || center_->folded() == 0) return;
-  for (const auto& [worker, member] : members_) {
-    if (member->state == v1::WorkerInfo::LIVE && member->committed_round != round_) return;
-  }
-  center_->FinishRound(algorithm_.get());
-  for (const auto& [worker, member] : members_) {
-    if (member->committed_round == round_) member->version = center_->version();
-  }
-  ++round_;
+void Model::Pull(ExchangeCall call, Reservation room, Done done) {
+  strand_.Run([this, call = std::move(call), room = std::move(room), done = std::move(done)]() mutable {
+    const std::shared_ptr<const Snapshot> snapshot = ledger_.TakeSnapshot();
+    Effects effects(this);
+    MutexLock lock(&mutex_);
+    ExchangeAnswer answer{.status = closed_, .committed = call.sequence != 0};
+    if (answer.status.ok() && !call.caller.worker.empty()) {
+      const auto member = membership_.Find(call.caller);
+      answer.status = member.status();
+      if (answer.status.ok() && (*member)->left()) answer.status = LeftError(**member);
+      if (answer.status.ok()) answer.status = state_.problem;
+      if (answer.status.ok() && call.sequence != 0 && call.sequence != (*member)->record.last.sequence) {
+        answer.status = absl::FailedPreconditionError(
+            absl::StrCat("worker '", call.caller.worker, "' has committed again, so the answer to its commit ",
+                         call.sequence, " is of no use to it any more"));
+      }
+      if (answer.status.ok()) {
+        if (call.sequence != 0) answer.staleness = (*member)->record.last.staleness;
+        NotePulledLocked(member->get(), snapshot, &effects);
+      }
+    }
+    if (answer.status.ok()) {
+      answer.version = snapshot->version;
+      answer.center = std::make_shared<const HeldCenter>(HeldCenter{.snapshot = snapshot, .room = std::move(room)});
+    }
+    effects.Answer(std::move(done), std::move(answer));
+  });
 }
 
-void Model::Acknowledge(const std::string& worker, uint64_t incarnation, uint64_t sequence) {
-  std::shared_ptr<const Snapshot> dropped;  // outside the lock
-  MutexLock lock(&mutex_);
-  auto member = TouchLocked(worker, incarnation);
-  if (member.ok() && (*member)->sequence == sequence) dropped = std::move((*member)->answer);
+void Model::NotePulledLocked(Member* member, const std::shared_ptr<const Snapshot>& center, Effects* effects) {
+  ++member->record.pulls;
+  member->record.last.base_version = center->version;
+  // Nothing is kept for who is gone.
+  if (!needs_base_ || !member->live()) return;
+  HeldCenter base{.snapshot = center};
+  if (options_.budget != nullptr) base.room = options_.budget->Count(BudgetKind::kBases, bytes());
+  effects->Drop(std::exchange(member->session.base, std::make_shared<const HeldCenter>(std::move(base))));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Waiting
 
-bool Model::ReadyLocked(Waiter* waiter, uint64_t slowest) {
-  ExchangeAnswer& answer = waiter->answer;
-  if (!closed_.ok()) {
-    answer.status = closed_;
-    return true;
-  }
-  Member* member = waiter->member;
-  if (member != nullptr) {
-    if (member->incarnation != waiter->call.incarnation) {
-      answer.status = FindLocked(waiter->call.worker, waiter->call.incarnation).status();
-      return true;
-    }
-    if (member->state != v1::WorkerInfo::LIVE) {
-      answer.status = absl::FailedPreconditionError(absl::StrCat("worker '", member->name,
-                                                                 "' is no longer a live "
-                                                                 "worker of model '",
-                                                                 name(), "'"));
-      return true;
-    }
-  }
-  const bool bounded = spec_.consistency.mode == Consistency::kBounded;
-  if (waiter->begin) {
-    const bool retry = waiter->call.sequence == member->sequence;
-    if (!retry) {
-      // An answer that was pinned before the commit must not wait: the commit waits in its stead.
-      if (bounded && answers_before_commit_) {
-        member->arrived = member->clock + 1;
-        if (member->arrived - std::min(slowest, member->arrived) > spec_.consistency.bound) return false;
-      }
-      if (member->committed_round == round_) return false;
-    }
-    answer.committed = retry;
-    return true;
-  }
-  if (member != nullptr) {
-    if (member->committed_round == round_) return false;
-    if (bounded && member->arrived - std::min(slowest, member->arrived) > spec_.consistency.bound) return false;
-  }
-  if (waiter->call.pull && !center_.has_value()) return false;
-  if (member != nullptr) {
-    member->clock = member->arrived;
-    if (answer.committed) answer.version = member->version;
-  }
-  return true;
-}
-
-absl::StatusOr<std::shared_ptr<const Snapshot>> Model::Pull(const ExchangeCall& call) {
-  std::shared_ptr<const Snapshot> dropped;  // freed after the lock is released
-  MutexLock lock(&mutex_);
-  if (!closed_.ok()) return closed_;
-  if (call.worker.empty()) return center_->TakeSnapshot();
-  auto found = FindLocked(call.worker, call.incarnation);
-  if (!found.ok()) return found.status();
-  Member* member = *found;
-  std::shared_ptr<const Snapshot> center;
-  if (call.sequence != 0 && call.sequence != member->sequence) {
-    return absl::FailedPreconditionError(absl::StrCat("worker '", member->name,
-                                                      "' has committed again, so the answer to its commit ",
-                                                      call.sequence, " is of no use to it any more"));
-  }
-  if (!answers_before_commit_ || call.sequence == 0) {
-    center = center_->TakeSnapshot();
-  } else if (member->answer != nullptr) {
-    center = member->answer;
-  } else {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the answer to commit ", call.sequence, " of worker '", member->name,
-                     "' is no longer held: it was acknowledged, or the lease ran out; pull instead"));
-  }
-  ++member->pulls;
-  member->base_version = center->version;
-  if (needs_base_) {
-    dropped = std::move(member->base);
-    member->base = center;
-  }
-  return center;
-}
-
-void Model::WaitLocked(Waiter waiter, Deferred* deferred) {
-  // SlowestLocked costs a walk over the members, which only bounded consistency needs.
-  const uint64_t slowest = spec_.consistency.mode == Consistency::kBounded ? SlowestLocked() : 0;
-  const bool moves_clock = waiter.begin && answers_before_commit_;
-  if (ReadyLocked(&waiter, slowest)) {
-    deferred->Add(std::move(waiter.done), std::move(waiter.answer));
-  } else {
-    next_end_ = std::min(next_end_, waiter.call.deadline);
-    waiters_.push_back(std::move(waiter));
-  }
-  if (moves_clock) WakeLocked(deferred);
-}
-
-void Model::WakeLocked(Deferred* deferred) {
-  if (waiters_.empty()) return;
-  const uint64_t slowest = SlowestLocked();
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    if (ReadyLocked(&*it, slowest)) {
-      deferred->Add(std::move(it->done), std::move(it->answer));
-      it = waiters_.erase(it);
+void Model::SettleLocked(Waiter waiter, Effects* effects) {
+  const ExchangeCall& call = waiter.call;
+  absl::Status status = closed_;
+  uint64_t needed = 0;
+  if (status.ok() && waiter.member != nullptr) {
+    const Member& member = *waiter.member;
+    status = membership_.Check(member, call.caller);
+    if (status.ok() && member.left()) status = LeftError(member);
+    if (waiter.begin && call.sequence == member.record.last.sequence) {
+      waiter.answer.committed = true;
     } else {
-      ++it;
+      if (status.ok()) status = state_.problem;
+      if (status.ok() && waiter.begin) status = CheckCommitLocked(call, member);
+      needed = waiter.begin ? rule_->CommitsFrom(member.record.standing) : rule_->AnsweredFrom(member.record.standing);
     }
   }
+  if (status.ok() && call.cancelled != nullptr && *call.cancelled) {
+    status = absl::CancelledError("the exchange was cancelled");
+  }
+  if (status.ok()) {
+    if (needed > rule_->progress()) return waiters_.AwaitProgress(needed, std::move(waiter));
+    if (call.pull && !waiter.begin && !state_.initialized) return waiters_.AwaitCenter(std::move(waiter));
+    if (!waiter.begin) {
+      CompleteLocked(&waiter, effects);
+    } else if (!waiter.answer.committed) {
+      waiter.member->session.receiving = call.owner;
+    }
+  } else {
+    waiter.answer.status = std::move(status);
+  }
+  effects->Answer(std::move(waiter.done), std::move(waiter.answer));
 }
 
-absl::Status Model::WaitedTooLongLocked(const Waiter& waiter) const {
-  if (!center_.has_value()) {
+void Model::CompleteLocked(Waiter* waiter, Effects* effects) {
+  const ExchangeCall& call = waiter->call;
+  ExchangeAnswer& answer = waiter->answer;
+  answer.version = state_.version;
+  if (waiter->member == nullptr || call.sequence == 0) return;
+  Member* const member = waiter->member.get();
+  const bool is_last = member->record.last.sequence == call.sequence;
+  if (is_last) answer.version = member->record.last.version;
+  if (!call.pull) return;
+  if (keeps_answers_) {
+    if (answer.center == nullptr && is_last) answer.center = member->session.answer;
+    if (answer.center == nullptr) {
+      answer.status = absl::FailedPreconditionError(
+          absl::StrCat("the answer to commit ", call.sequence, " of worker '", member->record.name,
+                       "' is no longer held: it was acknowledged, or the lease ran out; pull instead"));
+      return;
+    }
+    answer.acknowledge = answer.center == member->session.answer;
+  }
+  if (answer.center == nullptr) return;
+  answer.version = answer.center->snapshot->version;
+  NotePulledLocked(member, answer.center->snapshot, effects);
+}
+
+void Model::SettleAllLocked(Waiters::List waiters, Effects* effects) {
+  for (Waiter& waiter : waiters) SettleLocked(std::move(waiter), effects);
+}
+
+void Model::WakeLocked(Effects* effects) { SettleAllLocked(waiters_.TakeUpTo(rule_->progress()), effects); }
+
+absl::Status Model::WaitedTooLongLocked(const Waiter& waiter, std::map<uint64_t, std::string>* behind) const {
+  if (!state_.initialized) {
     return absl::DeadlineExceededError(absl::StrCat("model '", name(),
                                                     "' has no center yet; initialize it with a "
                                                     "worker or `paramctl create --from`"));
   }
-  std::string behind;
-  for (const auto& [worker, member] : members_) {
-    const bool holds_up = spec_.consistency.mode == Consistency::kSync
-                              ? member->committed_round != round_
-                              : member->arrived + spec_.consistency.bound < waiter.member->arrived;
-    if (member->state != v1::WorkerInfo::LIVE || !holds_up) continue;
-    absl::StrAppend(&behind, behind.empty() ? "" : ", ", "'", worker, "' (clock ", member->clock, ")");
-    if (behind.size() > 200) {
-      behind += ", ...";
-      break;
+  const Standing& standing = waiter.member->record.standing;
+  const auto [known, is_new] = behind->try_emplace(rule_->CommitsFrom(standing));
+  std::string& names = known->second;
+  if (is_new) {
+    for (const Member* member : membership_.live()) {
+      if (!rule_->HoldsUp(member->record.standing, standing)) continue;
+      absl::StrAppend(&names, names.empty() ? "" : ", ", "'", member->record.name, "' (clock ",
+                      rule_->Clock(member->record.standing), ")");
+      if (names.size() > 200) {
+        names += ", ...";
+        break;
+      }
     }
   }
-  return absl::DeadlineExceededError(absl::StrCat("worker '", waiter.call.worker, "' of model '", name(),
-                                                  "' waits for ", behind.empty() ? "other workers" : behind,
+  return absl::DeadlineExceededError(absl::StrCat("worker '", waiter.call.caller.worker, "' of model '", name(),
+                                                  "' waits for ", names.empty() ? "other workers" : names,
                                                   " (consistency ", spec_.spec.consistency(), ")"));
 }
 
 void Model::CancelWait(const void* tag) {
-  Deferred deferred;
+  Effects effects(this);
   MutexLock lock(&mutex_);
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    if (it->call.tag == tag) {
-      it->answer.status = absl::CancelledError("the exchange was cancelled");
-      deferred.Add(std::move(it->done), std::move(it->answer));
-      it = waiters_.erase(it);
-    } else {
-      ++it;
-    }
+  for (Waiter& waiter : waiters_.TakeTagged(tag)) {
+    waiter.answer.status = absl::CancelledError("the exchange was cancelled");
+    effects.Answer(std::move(waiter.done), std::move(waiter.answer));
   }
-}
-
-void Model::Tick() {
-  Deferred deferred;
-  MutexLock lock(&mutex_);
-  const absl::Time now = options_.clock->Now();
-  if (now < next_end_) return;
-  next_end_ = absl::InfiniteFuture();
-  for (const auto& [worker, member] : members_) {
-    if (member->state != v1::WorkerInfo::LIVE) continue;
-    const absl::Time end = member->lease->renewed() + options_.lease;
-    if (end < now) {
-      RetireLocked(member.get(), v1::WorkerInfo::EXPIRED,
-                   absl::StrCat("no sign of life for ", absl::FormatDuration(options_.lease)), &deferred);
-    } else {
-      next_end_ = std::min(next_end_, end);
-    }
-  }
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    if (it->call.deadline <= now) {
-      it->answer.status = WaitedTooLongLocked(*it);
-      deferred.Add(std::move(it->done), std::move(it->answer));
-      it = waiters_.erase(it);
-    } else {
-      next_end_ = std::min(next_end_, it->call.deadline);
-      ++it;
-    }
-  }
-}
-
-void Model::Close(absl::Status why) {
-  Reservation room;
-  Deferred deferred;
-  MutexLock lock(&mutex_);
-  if (!closed_.ok()) return;
-  closed_ = std::move(why);
-  room = std::move(center_room_);
-  histories_->ForgetModel(id_);
-  WakeLocked(&deferred);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -649,70 +777,69 @@ void Model::Close(absl::Status why) {
 
 absl::Status Model::Report(const v1::ReportHistoryRequest& request) {
   {
+    Effects effects(this);
     MutexLock lock(&mutex_);
-    if (auto member = TouchLocked(request.participant().worker(), request.participant().incarnation()); !member.ok())
-      return member.status();
+    if (auto member = TouchLocked(CallerOf(request.participant()), &effects); !member.ok()) return member.status();
   }
   return histories_->Report(id_, request);
 }
 
-absl::StatusOr<v1::GetHistoryReply> Model::ReadHistory(const v1::GetHistoryRequest& request) const {
-  v1::GetHistoryReply reply;
-  if (auto status = histories_->Read({id_}, request, &reply); !status.ok()) return status;
-  const v1::ModelInfo info = Describe();
-  reply.set_updates(info.version());
-  reply.set_training_time_s(info.training_time_s());
-  *reply.mutable_staleness_histogram() = info.staleness_histogram();
-  return reply;
-}
-
-v1::ModelInfo Model::Describe() const {
+v1::ModelInfo Model::Describe(bool workers) const {
   v1::ModelInfo info;
   *info.mutable_spec() = spec_.spec;
   info.set_parameters(spec_.floats);
   info.set_id(id_);
-  MutexLock lock(&mutex_);
-  info.set_initialized(center_.has_value());
-  if (center_.has_value()) {
-    info.set_version(center_->version());
-    info.set_pinned_bytes(center_->pinned_bytes());
-  }
-  info.set_rejected(rejected_);
-  info.set_commits(commits_);
-  info.set_known_workers(members_.size());
-  info.set_live_workers(static_cast<uint64_t>(std::count_if(members_.begin(), members_.end(), [](const auto& member) {
-    return member.second->state == v1::WorkerInfo::LIVE;
-  })));
-  if (commits_ > 0) {
-    info.set_mean_staleness(staleness_sum_ / static_cast<double>(commits_));
-    info.set_training_time_s(absl::ToDoubleSeconds(last_commit_ - *first_join_));
-    const auto last =
-        std::find_if(staleness_histogram_.rbegin(), staleness_histogram_.rend(), [](uint64_t n) { return n > 0; });
-    for (auto it = staleness_histogram_.begin(); it != last.base(); ++it) info.add_staleness_histogram(*it);
-  }
-  const absl::Time now = options_.clock->Now();
-  for (const auto& [worker, member] : members_) {
-    v1::WorkerInfo* out = info.add_workers();
-    out->set_worker(worker);
-    out->set_incarnation(member->incarnation);
-    out->set_state(member->state);
-    out->set_message(member->message);
-    out->set_clock(member->clock);
-    out->set_commits(member->commits);
-    out->set_pulls(member->pulls);
-    out->set_rejected(member->rejected);
-    out->set_base_version(member->base_version);
-    if (member->commits > 0) {
-      out->set_mean_staleness(member->staleness_sum / static_cast<double>(member->commits));
+  {
+    MutexLock lock(&mutex_);
+    info.set_initialized(state_.initialized);
+    info.set_version(state_.version);
+    info.set_pinned_bytes(state_.pinned_bytes());
+    info.set_problem(std::string(state_.problem.message()));
+    info.set_rejected(statistics_.rejected);
+    info.set_commits(statistics_.commits);
+    info.set_live_workers(membership_.live().size());
+    info.set_known_workers(membership_.members().size());
+    info.set_waiting_workers(waiters_.waiting_members());
+    if (statistics_.commits > 0) {
+      info.set_mean_staleness(statistics_.staleness_sum / static_cast<double>(statistics_.commits));
+      info.set_training_time_s(absl::ToDoubleSeconds(statistics_.last_commit - *statistics_.first_join));
+      const auto& histogram = statistics_.staleness_histogram;
+      const auto last = std::find_if(histogram.rbegin(), histogram.rend(), [](uint64_t n) { return n > 0; });
+      info.mutable_staleness_histogram()->Add(histogram.begin(), last.base());
     }
-    if (member->state == v1::WorkerInfo::LIVE) {
-      out->set_lease_remaining_s(absl::ToDoubleSeconds(options_.lease - (now - member->lease->renewed())));
-    }
-    const Member* self = member.get();
-    out->set_waiting(
-        std::any_of(waiters_.begin(), waiters_.end(), [self](const Waiter& waiter) { return waiter.member == self; }));
-    if (out->waiting()) info.set_waiting_workers(info.waiting_workers() + 1);
   }
+  const absl::Time now = Now();
+  // Some at a time, so that nobody waits for a long list.
+  std::string last;
+  for (bool more = workers; more;) {
+    MutexLock lock(&mutex_);
+    auto it = membership_.members().upper_bound(last);
+    for (size_t i = 0; i < kDescribedMembers && it != membership_.members().end(); ++i, ++it) {
+      *info.add_workers() = DescribeMemberLocked(*it->second, now);
+      last = it->first;
+    }
+    more = it != membership_.members().end();
+  }
+  return info;
+}
+
+v1::WorkerInfo Model::DescribeMemberLocked(const Member& member, absl::Time now) const {
+  const MemberRecord& record = member.record;
+  v1::WorkerInfo info;
+  info.set_worker(record.name);
+  info.set_incarnation(record.incarnation);
+  info.set_state(member.state);
+  info.set_message(member.message);
+  info.set_clock(rule_->Clock(record.standing));
+  info.set_commits(record.commits);
+  info.set_pulls(record.pulls);
+  info.set_rejected(record.rejected);
+  info.set_base_version(record.last.base_version);
+  if (record.commits > 0) info.set_mean_staleness(record.staleness_sum / static_cast<double>(record.commits));
+  if (member.live()) {
+    info.set_lease_remaining_s(absl::ToDoubleSeconds(options_.lease - (now - member.session.lease->renewed())));
+  }
+  info.set_waiting(waiters_.IsWaiting(&member));
   return info;
 }
 

@@ -1,16 +1,16 @@
-// One model: its center, its workers, and the rules by which exchanges change the one and hold up the other.
+// One model. Its parts: who takes part (Membership), who may go on when (ConsistencyRule, Waiters), and what the model
+// is made of (Ledger). This is what sessions and services talk to.
 #ifndef PARAMD_SERVER_MODEL_H_
 #define PARAMD_SERVER_MODEL_H_
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,11 +21,16 @@
 #include "proto/paramd.pb.h"
 #include "server/apply_pool.h"
 #include "server/budget.h"
-#include "server/center.h"
 #include "server/commit_buffer.h"
+#include "server/consistency.h"
 #include "server/history.h"
 #include "server/identity.h"
+#include "server/ledger.h"
+#include "server/membership.h"
+#include "server/model_event.h"
 #include "server/spec.h"
+#include "server/strand.h"
+#include "server/waiters.h"
 #include "sync/clock.h"
 #include "sync/mutex.h"
 
@@ -38,49 +43,44 @@ struct ModelOptions {
   std::shared_ptr<ApplyPool> apply_pool;  // null: commits are applied on one thread
   Budget* budget = nullptr;               // null: nothing is counted
   std::shared_ptr<Histories> histories;   // of all models; null: this one has its own
+  EventSink* events = nullptr;            // null: nobody is told
+  // Called on a thread that is about to be busy for long, so that another one can do what it was there for. May be
+  // null.
+  std::function<void()> step_aside;
+  // Runs a task soon, on another thread: what a quick call has made possible and may take long. Null: the call does it.
+  std::function<void(std::function<void()>)> post;
 };
 
-// One exchange as the transport hands it over.
-struct ExchangeCall {
-  std::string worker;  // empty: a reader
-  uint64_t incarnation = 0;
-  uint64_t sequence = 0;  // with no commit half: asks again for the answer to that commit
-  int64_t base_version = -1;
-  uint64_t commit_floats = 0;  // 0: no commit half
-  bool pull = false;
-  absl::Time deadline = absl::InfiniteFuture();  // by the model's clock: how long the answer may be held up
-  const void* tag = nullptr;                     // names the call for CancelWait
+// The statistics of all commits of a model.
+struct CommitStatistics {
+  uint64_t commits = 0;
+  uint64_t rejected = 0;
+  std::array<uint64_t, 64> staleness_histogram = {};
+  double staleness_sum = 0;
+  std::optional<absl::Time> first_join;
+  absl::Time last_commit;
 };
 
-struct ExchangeAnswer {
-  absl::Status status;
-  bool committed = false;  // the commit is part of the center, also when `status` says that waiting ran out
-  int64_t version = 0;     // of the center after the commit (sync: after its round); only if `status` is OK
-  int64_t staleness = 0;
-};
-
-// A worker's lease, renewed without the model's lock. Thread-safe.
-class Lease {
- public:
-  void Renew(absl::Time now) { renewed_ns_.store(absl::ToUnixNanos(now), std::memory_order_relaxed); }
-  absl::Time renewed() const { return absl::FromUnixNanos(renewed_ns_.load(std::memory_order_relaxed)); }
-
- private:
-  std::atomic<int64_t> renewed_ns_{0};
-};
-
-// Thread-safe. Callbacks run on the thread that made them possible, never under the lock; they may call back.
+// Thread-safe. Callbacks run on the thread that made them possible, under no lock; they may call back. Calls without a
+// callback are quick: they never wait for an apply, however long that takes. What needs the center runs on the model's
+// strand, so it is answered by a callback, perhaps later and on another thread. Whoever calls keeps the model alive.
 //
-// Status codes of workers' calls: ABORTED, a newer incarnation of the worker has joined; NOT_FOUND, the worker never
-// joined, or the model was deleted; FAILED_PRECONDITION, the worker has left; UNAVAILABLE, the server is shutting down.
-// Exchanges also: INVALID_ARGUMENT, the commit is malformed or not finite; FAILED_PRECONDITION, what the commit or its
-// answer needs is not there (center, base, kept answer); DEADLINE_EXCEEDED, CANCELLED.
-class Model {
+// It has more parts than a class should: membership, rule and waiters are told apart by their classes, but one short
+// lock makes them agree.
+//
+// Status codes of workers' calls: ABORTED, a newer incarnation of the worker has joined, or another process as the same
+// one; NOT_FOUND, the worker never joined, or the model was deleted; FAILED_PRECONDITION, the worker has left;
+// UNAVAILABLE, the server is shutting down. Exchanges also: INVALID_ARGUMENT, the commit is malformed or not finite;
+// FAILED_PRECONDITION, what the commit or its answer needs is not there (center, base, kept answer), or the center is
+// not finite any more; UNAVAILABLE, the commit changed while it was read, or lost its turn: send it again;
+// DEADLINE_EXCEEDED, CANCELLED.
+class Model : public ReservationOwner, public std::enable_shared_from_this<Model> {
  public:
   using Done = std::function<void(ExchangeAnswer)>;
+  using StatusDone = std::function<void(const absl::Status&)>;
 
   Model(CheckedSpec spec, ModelOptions options);
-  ~Model();
+  ~Model() override;
 
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -90,157 +90,150 @@ class Model {
   // Unique, never 0, and this model's for its life: one that is made under the same name later has another.
   uint64_t id() const { return id_; }
   uint64_t bytes() const { return spec_.floats * sizeof(float); }
-  bool own_centers() const { return own_centers_; }
-  bool keeps_answers() const { return answers_before_commit_; }  // until they are acknowledged
+  bool own_centers() const { return algorithm_->own_centers(); }
   absl::Time Now() const { return options_.clock->Now(); }
 
   // Makes the worker live and returns its incarnation: `incarnation`, or if that is 0 the next one. Repeated with the
   // same nonce it changes nothing. INVALID_ARGUMENT, RESOURCE_EXHAUSTED, ABORTED.
   absl::StatusOr<uint64_t> Join(const std::string& worker, uint64_t incarnation, uint64_t nonce);
-  absl::Status Heartbeat(const std::string& worker, uint64_t incarnation);
-  absl::Status Leave(const std::string& worker, uint64_t incarnation, const std::string& error);
+  absl::Status Heartbeat(const Caller& caller);
+  absl::Status Leave(const Caller& caller, const std::string& error);
+
+  // The lease of who calls, null if it has none: for renewal while floats trickle in or out.
+  std::shared_ptr<Lease> FindLease(const Caller& caller);
+
+  // The answer to this sequence has arrived at the worker: it need not be kept for a retry.
+  void Acknowledge(const Caller& caller, uint64_t sequence);
+
+  // Counts a commit that the transport had to refuse.
+  void CountRejected(const Caller& caller, const absl::Status& why);
+
+  absl::Status Report(const v1::ReportHistoryRequest& request);
+  // `workers`: also each of them, in time proportional to their number.
+  v1::ModelInfo Describe(bool workers = true) const;
+
+  // Bytes to reserve before the floats of a commit are received, once BeginCommit has said that they may come; they go
+  // to Exchange. `float_bytes`: of each as it comes; `shared`: they come in memory that is accounted for.
+  uint64_t RoomToReceive(size_t float_bytes, bool shared, bool pull) const;
+  // Bytes to reserve for a first center, beside which the model's own is made.
+  uint64_t RoomToInitialize(size_t float_bytes) const { return spec_.floats * float_bytes + bytes(); }
 
   // The first center wins; the same again is OK; ALREADY_EXISTS names the difference to another one. INTERNAL if it is
   // unstable.
-  absl::Status Initialize(CommitBuffer* center);
-  // Shares the blocks. Only for a model that has none yet.
-  void InitializeFrom(const Snapshot& center);
+  void Initialize(CommitBuffer center, Reservation room, StatusDone done);
+  // Shares the blocks. Only for a new model, which nobody else knows yet.
+  void InitializeFrom(const InitialCenter& center);
+  // Of one that nobody commits to: from now on its initial center is there for other models to begin with. To be called
+  // before anybody else knows the model.
+  void KeepInitialCenter();
+  // Empty if there is none (yet).
+  std::optional<InitialCenter> initial_center() const;
 
   // To be called before the bytes of a commit are received: checks what can be checked by now and waits until this
-  // worker may commit. The answer's `committed` says that this commit was applied before: its bytes need not be kept.
+  // worker may commit. The answer's `committed` says that this commit was applied before: drop its bytes.
   void BeginCommit(const ExchangeCall& call, Done done);
 
-  // Applies the commit, if there is one, at most once, and answers when consistency allows this worker to go on, and
-  // for a pull when there is a center. `commit` must be complete; it is consumed. Absent for a retry. It may be
-  // unstable except in `sync` (INTERNAL); UNAVAILABLE if it changed meanwhile.
-  void Exchange(const ExchangeCall& call, std::optional<CommitBuffer> commit, Done done);
+  // Applies the commit at most once, and answers when consistency allows this worker to go on. `commit` must be
+  // complete, or absent after BeginCommit said `committed`. `room` is what RoomToReceive asked for: the model gives it
+  // back, or makes it that of the answer's center.
+  void Exchange(ExchangeCall call, std::optional<CommitBuffer> commit, Reservation room, Done done);
 
-  // The center for a call that Exchange has answered. Apart from it because a snapshot is only taken when there is
-  // room for it in flight. After a commit of an elastic algorithm it is the center as it was before.
-  absl::StatusOr<std::shared_ptr<const Snapshot>> Pull(const ExchangeCall& call);
+  // Waits until a pull alone may be answered, which Pull then does.
+  void BeginPull(const ExchangeCall& call, Done done);
 
-  // The answer to this sequence has arrived at the worker: it need not be kept for a retry.
-  void Acknowledge(const std::string& worker, uint64_t incarnation, uint64_t sequence);
+  // Waits until the answer to the commit of `call.sequence` may be given, again. At once OK and not committed if it is
+  // not in the center: then it never will be; who still wants it in sends it as a later sequence.
+  void Await(ExchangeCall call, Done done);
+
+  // The center for a call that was answered OK without it, once there is room.
+  void Pull(ExchangeCall call, Reservation room, Done done);
 
   // Ends a wait with CANCELLED, if it is still waiting.
   void CancelWait(const void* tag);
 
-  // The lease of a live worker, null if there is none: for renewal while a commit trickles in.
-  std::shared_ptr<Lease> FindLease(const std::string& worker, uint64_t incarnation);
+  // Everything that the model is made of at one version. `image` is null without a center, or after Close.
+  using ImageDone = std::function<void(std::optional<Image> image, std::vector<MemberRecord> members)>;
+  void TakeImage(ImageDone done);
 
-  // Counts a commit that the transport had to refuse.
-  void CountRejected(const std::string& worker, uint64_t incarnation);
+  // Expires leases and waits. To be called every now and then; what the process itself has overslept counts against
+  // nobody's lease.
+  void Tick(absl::Duration overslept = absl::ZeroDuration());
 
-  absl::Status Report(const v1::ReportHistoryRequest& request);
-  // A page. INVALID_ARGUMENT: its token is not of this history.
-  absl::StatusOr<v1::GetHistoryReply> ReadHistory(const v1::GetHistoryRequest& request) const;
-
-  // Expires leases and waits. To be called every now and then.
-  void Tick();
-
-  // Answers all that wait, and all later calls, with `why`.
+  // Answers all that wait, and all later calls, with `why`, and frees the center, whoever still holds the model.
   void Close(absl::Status why);
 
-  v1::ModelInfo Describe() const;
-  std::shared_ptr<const Snapshot> TakeSnapshot();
+  // Gives up answers that their workers neither take nor acknowledge.
+  void OnStall() override;
 
  private:
-  struct Member {
-    std::string name;
-    std::shared_ptr<Lease> lease = std::make_shared<Lease>();
-    uint64_t incarnation = 0;
-    uint64_t nonce = 0;
-    v1::WorkerInfo::State state = v1::WorkerInfo::STATE_UNSPECIFIED;  // while it joins
-    std::string message;
+  // What a call leaves to be done when the lock is released: declare one before the lock.
+  class Effects;
 
-    uint64_t arrived = 0;  // windows whose commit has come in; `clock` follows when the exchange may end
-    uint64_t clock = 0;
-    uint64_t commits = 0;
-    uint64_t pulls = 0;
-    uint64_t rejected = 0;
-    int64_t base_version = -1;
-    double staleness_sum = 0;
-    std::optional<uint64_t> committed_round;  // the last round it has committed in
-
-    // The last commit, for its retries.
-    uint64_t sequence = 0;
-    int64_t version = 0;  // sync: known when the round is finished
-    int64_t staleness = 0;
-    std::shared_ptr<const Snapshot> answer;  // of the elastic family, until acknowledged
-
-    std::shared_ptr<const Snapshot> base;  // if the algorithm needs it
-  };
-
-  struct Waiter {
-    ExchangeCall call;
-    bool begin = false;        // waits to commit rather than for its answer
-    Member* member = nullptr;  // null: a reader
-    ExchangeAnswer answer;     // as far as it is known
-    Done done;
-  };
-
-  // Callbacks to run after the lock is released: declare one before the lock.
-  class Deferred;
-
-  absl::StatusOr<Member*> FindLocked(const std::string& worker, uint64_t incarnation)
+  // Membership, with what follows for those who wait.
+  absl::StatusOr<std::shared_ptr<Member>> TouchLocked(const Caller& caller, Effects* effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // As FindLocked, and renews the lease; a worker whose lease had run out is live again.
-  absl::StatusOr<Member*> TouchLocked(const std::string& worker, uint64_t incarnation)
+  void RetireLocked(Member* member, v1::WorkerInfo::State state, const std::string& message, Effects* effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void BecomeLiveLocked(Member* member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Stops waiting for a member, and drops what is kept for it.
-  void RetireLocked(Member* member, v1::WorkerInfo::State state, std::string message, Deferred* deferred)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status MakeRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The least `arrived` of the live members; none live: the greatest number.
-  uint64_t SlowestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status LeftError(const Member& member) const;
 
-  absl::Status CheckCommitLocked(const ExchangeCall& call, const Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // INVALID_ARGUMENT that names the place, with the likely cause.
+  // What is wrong with a commit, as far as that can be known without its floats.
+  absl::Status CheckCommitLocked(const ExchangeCall& call, const Member& member) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NonFiniteError(const std::string& worker, const CommitBuffer& commit) const;
-  // Nothing has changed if it is not OK.
-  absl::Status ApplyLocked(const ExchangeCall& call, Member* member, CommitBuffer* commit)
+  void RejectLocked(Member* member, const absl::Status& why, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // On the strand.
+  void Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done done);
+  void AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const std::shared_ptr<Member>& member,
+                    Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FinishRoundIfDue();
+  void PostRoundIfDueLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PublishLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StepAsideIfLong() const;
+
+  // Answers the waiter if it need not wait (any more), else lets it wait.
+  void SettleLocked(Waiter waiter, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CompleteLocked(Waiter* waiter, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SettleAllLocked(Waiters::List waiters, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The worker has the center from now on.
+  void NotePulledLocked(Member* member, const std::shared_ptr<const Snapshot>& center, Effects* effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Finishes the sync round if every live member has committed.
-  void FinishRoundLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  // Not under the lock: others may have their turn now.
-  Reservation CountCenter() const;
-
-  // Whether a waiter need wait no longer; completes its answer then.
-  bool ReadyLocked(Waiter* waiter, uint64_t slowest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WaitLocked(Waiter waiter, Deferred* deferred) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WakeLocked(Deferred* deferred) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WaitedTooLongLocked(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `behind`: who is waited for, of those waiters that were asked about before.
+  absl::Status WaitedTooLongLocked(const Waiter& waiter, std::map<uint64_t, std::string>* behind) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ExpireLeasesLocked(absl::Time now, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::WorkerInfo DescribeMemberLocked(const Member& member, absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Constant after construction.
   const CheckedSpec spec_;
   const ModelOptions options_;
-  const uint64_t id_;
+  const uint64_t id_ = RandomId();
   const std::unique_ptr<const ServerHalf> algorithm_;
-  const int state_vectors_;
+  const bool keeps_answers_;  // of commits, until they are acknowledged
   const bool needs_base_;
-  const bool answers_before_commit_;
-  const bool own_centers_;
+  const bool rounds_;
 
   // Self-synchronized.
   const std::shared_ptr<Histories> histories_;
+  Strand strand_;
+
+  // Of the strand.
+  Ledger ledger_;
+  absl::Duration last_merge_ = absl::InfiniteDuration();  // how long it took
 
   mutable Mutex mutex_;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Center> center_ ABSL_GUARDED_BY(mutex_);  // once initialized
-  Reservation center_room_ ABSL_GUARDED_BY(mutex_);
-  std::vector<uint32_t> initial_checksums_ ABSL_GUARDED_BY(mutex_);  // of each tensor
-  std::map<std::string, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
-  std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_end_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // no lease and no wait ends before
-  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::array<uint64_t, 64> staleness_histogram_ ABSL_GUARDED_BY(mutex_) = {};
-  double staleness_sum_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t commits_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t rejected_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<absl::Time> first_join_ ABSL_GUARDED_BY(mutex_);
-  absl::Time last_commit_ ABSL_GUARDED_BY(mutex_);
+  const std::unique_ptr<ConsistencyRule> rule_ ABSL_GUARDED_BY(mutex_);
+  Membership membership_ ABSL_GUARDED_BY(mutex_);
+  Waiters waiters_ ABSL_GUARDED_BY(mutex_);
+  LedgerState state_ ABSL_GUARDED_BY(mutex_);
+  bool keeps_initial_center_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<InitialCenter> initial_center_ ABSL_GUARDED_BY(mutex_);
+  CommitStatistics statistics_ ABSL_GUARDED_BY(mutex_);
+  // Whose answer gets its version when the round ends, and which sequence.
+  std::vector<std::pair<std::shared_ptr<Member>, uint64_t>> round_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_lease_end_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // none ends before
 };
 
 }  // namespace paramd

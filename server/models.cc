@@ -1,6 +1,7 @@
 #include "server/models.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,53 +15,89 @@ absl::Status Draining() { return absl::UnavailableError("the server is shutting 
 }  // namespace
 
 Models::Models(ModelsOptions options)
-    : options_(options),
-      budget_(options.budget),
+    : options_(std::move(options)),
+      budget_(options_.budget),
       histories_(std::make_shared<Histories>(HistoriesOptions{
-          .max_records = options.max_history_records, .max_bytes = options.max_history_bytes, .budget = &budget_})) {}
+          .max_records = options_.max_history_records, .max_bytes = options_.max_history_bytes, .budget = &budget_})) {}
+
+// Whoever still holds a model holds nothing of the budget any more.
+Models::~Models() { Drain(); }
+
+absl::StatusOr<std::shared_ptr<Model>> Models::MakeModel(CheckedSpec spec, bool whole) const {
+  const std::string name = spec.spec.name();
+  const std::string algorithm = spec.spec.algorithm();
+  ModelOptions options = options_.model;
+  options.budget = &budget_;
+  options.histories = histories_;
+  std::string what;
+  try {
+    auto model = std::make_shared<Model>(std::move(spec), std::move(options));
+    if (whole && model->own_centers()) model->KeepInitialCenter();
+    return model;
+  } catch (const std::exception& e) {
+    what = e.what();
+  } catch (...) {
+    what = "something that is no std::exception";
+  }
+  return absl::InternalError(absl::StrCat("algorithm '", algorithm, "' could not be made for model '", name,
+                                          "': it threw ", what, "; mend its make_server"));
+}
+
+void Models::Tell(ModelEvent::Kind kind, const Model& model) const {
+  EventSink* const events = options_.model.events;
+  if (events == nullptr || !events->Wants(kind)) return;
+  events->Tell({.kind = kind, .model = model.name(), .version = model.Describe(/*workers=*/false).version()});
+}
+
+absl::Status Models::CheckRoomLocked() const {
+  if (models_.size() < options_.max_models) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the server hosts ", models_.size(),
+                                                   " models, as many as it allows; delete one or raise --max_models"));
+}
 
 absl::StatusOr<v1::ModelInfo> Models::Create(const v1::ModelSpec& spec) {
   auto checked = CheckSpec(spec, options_.max_model_bytes);
   if (!checked.ok()) return checked.status();
-  std::shared_ptr<Model> model;
-  {
-    MutexLock lock(&mutex_);
-    if (draining_) return Draining();
-    if (const auto it = models_.find(spec.name()); it != models_.end()) {
-      const std::string difference = DescribeDifference(it->second->checked_spec().spec, checked->spec);
-      if (!difference.empty()) {
-        return absl::AlreadyExistsError(absl::StrCat("model '", spec.name(), "' exists with another specification: ",
-                                                     difference, "; use another name, or delete it first"));
+  std::shared_ptr<Model> made;
+  while (true) {
+    std::shared_ptr<Model> model;
+    {
+      MutexLock lock(&mutex_);
+      if (draining_) return Draining();
+      if (const auto it = models_.find(spec.name()); it != models_.end()) {
+        model = it->second.model;
+      } else {
+        if (auto status = CheckRoomLocked(); !status.ok()) return status;
+        if (made != nullptr) {
+          model = made;
+          models_[spec.name()] = {.model = made,
+                                  .ensemble = made->own_centers() ? std::make_shared<Ensemble>(made) : nullptr};
+        }
       }
-      model = it->second;
-    } else {
-      auto inserted = InsertLocked(*std::move(checked));
-      if (!inserted.ok()) return inserted.status();
-      model = *std::move(inserted);
     }
+    if (model == nullptr) {
+      auto fresh = MakeModel(*checked, /*whole=*/true);
+      if (!fresh.ok()) return fresh.status();
+      made = *std::move(fresh);
+      continue;
+    }
+    if (model == made) Tell(ModelEvent::Kind::kCreated, *model);
+    const std::string difference = DescribeDifference(model->checked_spec().spec, checked->spec);
+    if (!difference.empty()) {
+      return absl::AlreadyExistsError(absl::StrCat("model '", spec.name(), "' exists with another specification: ",
+                                                   difference, "; use another name, or delete it first"));
+    }
+    v1::ModelInfo info = model->Describe(/*workers=*/false);
+    info.set_daemon_id(options_.daemon_id);
+    return info;
   }
-  v1::ModelInfo info = model->Describe();
-  info.set_daemon_id(options_.daemon_id);
-  return info;
-}
-
-absl::StatusOr<std::shared_ptr<Model>> Models::InsertLocked(CheckedSpec spec) {
-  if (models_.size() >= options_.max_models) {
-    return absl::ResourceExhaustedError(absl::StrCat("the server hosts ", models_.size(),
-                                                     " models, as many as it allows; delete one or raise "
-                                                     "--max_models"));
-  }
-  ModelOptions options = options_.model;
-  options.budget = &budget_;
-  options.histories = histories_;
-  auto model = std::make_shared<Model>(std::move(spec), std::move(options));
-  models_.emplace(model->name(), model);
-  return model;
 }
 
 absl::StatusOr<std::shared_ptr<Model>> Models::Find(const std::string& name) const {
   MutexLock lock(&mutex_);
-  return FindLocked(name);
+  auto entry = FindLocked(name);
+  if (!entry.ok()) return entry.status();
+  return std::move(entry->model);
 }
 
 absl::StatusOr<std::shared_ptr<Model>> Models::Find(const v1::Participant& participant) const {
@@ -84,7 +121,7 @@ absl::StatusOr<std::shared_ptr<Model>> Models::Find(const v1::Participant& parti
   return model;
 }
 
-absl::StatusOr<std::shared_ptr<Model>> Models::FindLocked(const std::string& name) const {
+absl::StatusOr<Models::Entry> Models::FindLocked(const std::string& name) const {
   if (draining_) return Draining();
   if (const auto it = models_.find(name); it != models_.end()) return it->second;
   std::vector<std::string> names;
@@ -105,21 +142,15 @@ absl::Status Models::Delete(const std::string& name) {
   std::vector<std::shared_ptr<Model>> deleted;
   {
     MutexLock lock(&mutex_);
-    auto model = FindLocked(name);
-    if (!model.ok()) return model.status();
-    deleted.push_back(*std::move(model));
-    models_.erase(name);
-    if (const auto it = ensembles_.find(name); it != ensembles_.end()) {
-      for (size_t i = 0; i < it->second.size(); ++i) {
-        if (const auto member = models_.find(absl::StrCat(name, "/", i)); member != models_.end()) {
-          deleted.push_back(member->second);
-          models_.erase(member);
-        }
-      }
-      ensembles_.erase(it);
-    }
+    auto entry = FindLocked(name);
+    if (!entry.ok()) return entry.status();
+    if (entry->member_of != nullptr) entry->member_of->Forget(entry->model.get());
+    if (entry->ensemble != nullptr) deleted = entry->ensemble->members();
+    deleted.push_back(entry->model);
+    for (const auto& model : deleted) models_.erase(model->name());
   }
   for (const auto& model : deleted) {
+    Tell(ModelEvent::Kind::kDeleted, *model);
     model->Close(absl::NotFoundError(absl::StrCat("model '", model->name(), "' was deleted")));
   }
   return absl::OkStatus();
@@ -128,44 +159,84 @@ absl::Status Models::Delete(const std::string& name) {
 std::vector<std::shared_ptr<Model>> Models::List() const {
   MutexLock lock(&mutex_);
   std::vector<std::shared_ptr<Model>> models;
-  for (const auto& [name, model] : models_) models.push_back(model);
+  for (const auto& [name, entry] : models_) models.push_back(entry.model);
   return models;
 }
 
-absl::StatusOr<v1::ModelInfo> Models::Describe(const std::string& name) const {
+absl::StatusOr<v1::ModelInfo> Models::Describe(const std::string& name, bool workers) const {
   std::shared_ptr<Model> model;
   std::vector<std::shared_ptr<Model>> members;
   {
     MutexLock lock(&mutex_);
-    auto found = FindLocked(name);
-    if (!found.ok()) return found.status();
-    model = *std::move(found);
-    if (const auto it = ensembles_.find(name); it != ensembles_.end()) {
-      for (size_t i = 0; i < it->second.size(); ++i) {
-        if (const auto member = models_.find(absl::StrCat(name, "/", i)); member != models_.end()) {
-          members.push_back(member->second);
-        }
-      }
-    }
+    auto entry = FindLocked(name);
+    if (!entry.ok()) return entry.status();
+    model = entry->model;
+    if (entry->ensemble != nullptr) members = entry->ensemble->members();
   }
-  v1::ModelInfo info = model->Describe();
+  v1::ModelInfo info = model->Describe(workers);
   info.set_daemon_id(options_.daemon_id);
-  for (const auto& member : members) info.mutable_workers()->MergeFrom(member->Describe().workers());
+  for (const auto& member : members) {
+    v1::ModelInfo other = member->Describe(workers);
+    info.set_live_workers(info.live_workers() + other.live_workers());
+    info.set_known_workers(info.known_workers() + other.known_workers());
+    info.set_waiting_workers(info.waiting_workers() + other.waiting_workers());
+    for (v1::WorkerInfo& worker : *other.mutable_workers()) *info.add_workers() = std::move(worker);
+  }
   return info;
 }
 
-absl::StatusOr<v1::JoinReply> Models::Join(const v1::JoinRequest& request) {
-  auto model = Find(request.model());
-  if (!model.ok()) return model.status();
-  if ((*model)->own_centers()) {
-    model = FindOrCreateMember(**model, request.worker(), (*model)->TakeSnapshot());
-    if (!model.ok()) return model.status();
+std::vector<v1::ModelInfo> Models::DescribeAll(bool workers) const {
+  std::vector<v1::ModelInfo> infos;
+  for (const auto& model : List()) {
+    infos.push_back(model->Describe(workers));
+    infos.back().set_daemon_id(options_.daemon_id);
   }
-  auto incarnation = (*model)->Join(request.worker(), request.incarnation(), request.nonce());
+  return infos;
+}
+
+absl::StatusOr<v1::GetHistoryReply> Models::ReadHistory(const v1::GetHistoryRequest& request) const {
+  std::vector<std::shared_ptr<Model>> models;
+  {
+    MutexLock lock(&mutex_);
+    auto entry = FindLocked(request.model());
+    if (!entry.ok()) return entry.status();
+    if (entry->ensemble != nullptr) models = entry->ensemble->members();
+    models.insert(models.begin(), entry->model);
+  }
+  std::vector<uint64_t> ids;
+  for (const auto& model : models) ids.push_back(model->id());
+  v1::GetHistoryReply reply;
+  if (auto status = histories_->Read(ids, request, &reply); !status.ok()) return status;
+  v1::ModelInfo info = models.front()->Describe(/*workers=*/false);
+  reply.set_updates(info.version());
+  reply.set_training_time_s(info.training_time_s());
+  reply.mutable_staleness_histogram()->Swap(info.mutable_staleness_histogram());
+  return reply;
+}
+
+absl::StatusOr<v1::JoinReply> Models::Join(const v1::JoinRequest& request) {
+  // First, so that a join that is refused leaves nothing behind.
+  if (auto status = Membership::CheckJoin(request.worker(), request.incarnation(), request.nonce()); !status.ok()) {
+    return status;
+  }
+  std::shared_ptr<Model> model;
+  std::shared_ptr<Ensemble> ensemble;
+  {
+    MutexLock lock(&mutex_);
+    auto entry = FindLocked(request.model());
+    if (!entry.ok()) return entry.status();
+    model = entry->model;
+    ensemble = entry->ensemble;
+  }
+  if (ensemble != nullptr) {
+    auto member = FindOrCreateMember(ensemble, request.worker());
+    if (!member.ok()) return member.status();
+    model = *std::move(member);
+  }
+  const auto incarnation = model->Join(request.worker(), request.incarnation(), request.nonce());
   if (!incarnation.ok()) return incarnation.status();
   v1::JoinReply reply;
-  *reply.mutable_model() = (*model)->Describe();
-  reply.mutable_model()->clear_workers();
+  *reply.mutable_model() = model->Describe(/*workers=*/false);
   reply.mutable_model()->set_daemon_id(options_.daemon_id);
   reply.set_daemon_id(options_.daemon_id);
   reply.set_incarnation(*incarnation);
@@ -173,38 +244,54 @@ absl::StatusOr<v1::JoinReply> Models::Join(const v1::JoinRequest& request) {
   return reply;
 }
 
-absl::StatusOr<std::shared_ptr<Model>> Models::FindOrCreateMember(const Model& ensemble, const std::string& worker,
-                                                                  std::shared_ptr<const Snapshot> initial) {
-  std::shared_ptr<Model> member;
-  {
-    MutexLock lock(&mutex_);
-    // It may have been deleted meanwhile.
-    if (auto found = FindLocked(ensemble.name()); !found.ok()) return found.status();
-    std::vector<std::string>& workers = ensembles_[ensemble.name()];
-    const auto it = std::find(workers.begin(), workers.end(), worker);
-    const bool known = it != workers.end();
-    const std::string name = absl::StrCat(ensemble.name(), "/", it - workers.begin());
-    if (known) {
-      // Unless somebody deleted it alone.
-      if (auto found = FindLocked(name); found.ok()) return found;
-    }
-    CheckedSpec spec = ensemble.checked_spec();
-    spec.spec.set_name(name);
-    if (models_.count(name) > 0) {
-      return absl::AlreadyExistsError(absl::StrCat("model '", name, "' exists and is not a member of the ensemble '",
-                                                   ensemble.name(), "'; delete it, or give the ensemble another name"));
-    }
-    auto inserted = InsertLocked(std::move(spec));
-    if (!inserted.ok()) return inserted.status();
-    member = *std::move(inserted);
-    if (!known) workers.push_back(worker);
+absl::StatusOr<std::shared_ptr<Model>> Models::FindMemberLocked(const std::shared_ptr<Ensemble>& ensemble,
+                                                                const std::string& worker, std::string* place) const {
+  const std::string& whole = ensemble->whole()->name();
+  auto entry = FindLocked(whole);
+  if (!entry.ok()) return entry.status();
+  if (entry->ensemble != ensemble) {
+    return absl::NotFoundError(absl::StrCat("ensemble '", whole, "' was deleted; join again"));
   }
-  if (initial != nullptr) member->InitializeFrom(*initial);
-  return member;
+  Ensemble::Place found = ensemble->Find(worker);
+  if (found.member != nullptr) return found.member;
+  if (models_.count(found.name) > 0) {
+    return absl::AlreadyExistsError(absl::StrCat("model '", found.name,
+                                                 "' exists and is not a member of the ensemble '", whole,
+                                                 "'; delete it, or give the ensemble another name"));
+  }
+  if (auto status = CheckRoomLocked(); !status.ok()) return status;
+  *place = std::move(found.name);
+  return nullptr;
+}
+
+absl::StatusOr<std::shared_ptr<Model>> Models::FindOrCreateMember(const std::shared_ptr<Ensemble>& ensemble,
+                                                                  const std::string& worker) {
+  std::shared_ptr<Model> made;
+  std::string place;
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      auto member = FindMemberLocked(ensemble, worker, &place);
+      if (!member.ok() || *member != nullptr) return member;
+      if (made != nullptr && made->name() == place) {
+        ensemble->Take(worker, made);
+        models_[place] = {.model = made, .member_of = ensemble};
+        break;
+      }
+    }
+    CheckedSpec spec = ensemble->whole()->checked_spec();
+    spec.spec.set_name(place);
+    auto fresh = MakeModel(std::move(spec), /*whole=*/false);
+    if (!fresh.ok()) return fresh.status();
+    made = *std::move(fresh);
+    if (const auto initial = ensemble->whole()->initial_center(); initial.has_value()) made->InitializeFrom(*initial);
+  }
+  Tell(ModelEvent::Kind::kCreated, *made);
+  return made;
 }
 
 void Models::Tick(absl::Duration overslept) {
-  for (const auto& model : List()) model->Tick();
+  for (const auto& model : List()) model->Tick(overslept);
   budget_.Tick(overslept);
 }
 

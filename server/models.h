@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "proto/paramd.pb.h"
 #include "server/budget.h"
+#include "server/ensemble.h"
 #include "server/identity.h"
 #include "server/model.h"
 #include "sync/mutex.h"
@@ -33,9 +34,13 @@ struct ModelsOptions {
 class Models {
  public:
   explicit Models(ModelsOptions options);
+  ~Models();
+
+  Models(const Models&) = delete;
+  Models& operator=(const Models&) = delete;
 
   // An identical repeat is OK. INVALID_ARGUMENT, NOT_FOUND (of the algorithm), ALREADY_EXISTS that names the
-  // difference, RESOURCE_EXHAUSTED.
+  // difference, RESOURCE_EXHAUSTED; INTERNAL: the algorithm threw.
   absl::StatusOr<v1::ModelInfo> Create(const v1::ModelSpec& spec);
 
   // NOT_FOUND, which names models that there are, or UNAVAILABLE while draining.
@@ -51,8 +56,13 @@ class Models {
   // Sorted by name.
   std::vector<std::shared_ptr<Model>> List() const;
 
-  // What paramctl shows: for an ensemble, the workers of all its members.
-  absl::StatusOr<v1::ModelInfo> Describe(const std::string& name) const;
+  // Of an ensemble with the workers of all its members. `workers`: also each of them.
+  absl::StatusOr<v1::ModelInfo> Describe(const std::string& name, bool workers = true) const;
+  // Each model on its own.
+  std::vector<v1::ModelInfo> DescribeAll(bool workers) const;
+
+  // A page; of an ensemble: of all its members. INVALID_ARGUMENT: its token is not of this history.
+  absl::StatusOr<v1::GetHistoryReply> ReadHistory(const v1::GetHistoryRequest& request) const;
 
   // Joins a model, or a worker's own member of an ensemble, which is created on its first join.
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request);
@@ -67,22 +77,32 @@ class Models {
   uint64_t daemon_id() const { return options_.daemon_id; }
 
  private:
-  absl::StatusOr<std::shared_ptr<Model>> InsertLocked(CheckedSpec spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<Model>> FindLocked(const std::string& name) const
+  struct Entry {
+    std::shared_ptr<Model> model;
+    std::shared_ptr<Ensemble> ensemble;   // whose whole the model is
+    std::shared_ptr<Ensemble> member_of;  // an ensemble of which the model is a member
+  };
+
+  // Under no lock: a plugin's code makes its part of it.
+  absl::StatusOr<std::shared_ptr<Model>> MakeModel(CheckedSpec spec, bool whole) const;
+  void Tell(ModelEvent::Kind kind, const Model& model) const;
+  absl::Status CheckRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Entry> FindLocked(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The worker's member: the same for the same name.
+  absl::StatusOr<std::shared_ptr<Model>> FindOrCreateMember(const std::shared_ptr<Ensemble>& ensemble,
+                                                            const std::string& worker);
+  // Null: there is none yet, and `place` is where it goes.
+  absl::StatusOr<std::shared_ptr<Model>> FindMemberLocked(const std::shared_ptr<Ensemble>& ensemble,
+                                                          const std::string& worker, std::string* place) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The member of `ensemble` for a worker: the same for the same name.
-  absl::StatusOr<std::shared_ptr<Model>> FindOrCreateMember(const Model& ensemble, const std::string& worker,
-                                                            std::shared_ptr<const Snapshot> initial);
 
   const ModelsOptions options_;
-  Budget budget_;
+  mutable Budget budget_;  // thread-safe
   const std::shared_ptr<Histories> histories_;
 
   mutable Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::string, std::shared_ptr<Model>> models_ ABSL_GUARDED_BY(mutex_);
-  // Of each ensemble: which worker has which member, by index.
-  std::map<std::string, std::vector<std::string>> ensembles_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Entry> models_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace paramd

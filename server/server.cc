@@ -1,10 +1,12 @@
 #include "server/server.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -49,11 +51,35 @@ int ApplyThreads(const ServerOptions& options) {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
 }
 
-ModelsOptions ToModelsOptions(const ServerOptions& options) {
+// A task for whichever thread polls.
+class PostedTask : public Event {
+ public:
+  static void Post(grpc::CompletionQueue* queue, LiveCalls* calls, std::function<void()> task) {
+    auto* posted = new PostedTask(calls, std::move(task));
+    posted->alarm_.Set(queue, gpr_now(GPR_CLOCK_MONOTONIC), static_cast<Event*>(posted));
+  }
+
+  void Fire(bool /*ok*/) override {
+    task_();
+    delete this;
+  }
+
+ private:
+  PostedTask(LiveCalls* calls, std::function<void()> task) : live_(calls), task_(std::move(task)) {}
+
+  const LiveCall live_;
+  const std::function<void()> task_;
+  grpc::Alarm alarm_;
+};
+
+ModelsOptions ToModelsOptions(const ServerOptions& options, std::function<void(std::function<void()>)> post) {
   ModelsOptions models;
   models.model.clock = options.clock;
   models.model.lease = options.lease;
   models.model.max_workers = options.max_workers;
+  models.model.events = options.events;
+  models.model.step_aside = Pollers::StepAside;
+  models.model.post = std::move(post);
   models.model.apply_pool = std::make_shared<ApplyPool>(ApplyThreads(options));
   models.max_models = options.max_models;
   models.max_model_bytes = options.max_model_bytes;
@@ -123,7 +149,11 @@ absl::Status CheckOptions(const ServerOptions& options) {
 class Server::Impl {
  public:
   explicit Impl(const ServerOptions& options)
-      : options_(options), started_(options.clock->Now()), models_(ToModelsOptions(options)) {}
+      : options_(options),
+        started_(options.clock->Now()),
+        models_(ToModelsOptions(options, [this](std::function<void()> task) {
+          PostedTask::Post(queue_.get(), &calls_, std::move(task));
+        })) {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -136,7 +166,6 @@ class Server::Impl {
   template <typename Request, typename Reply, typename RequestMethod>
   void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle);
   void ServeControlPlane();
-  v1::ModelInfo DescribeModel(const Model& model, bool summary) const;
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
@@ -255,15 +284,14 @@ void Server::Impl::ServeControlPlane() {
   });
   Serve<v1::GetModelRequest, v1::ModelInfo>(&AsyncService::RequestGetModel, [this](const auto& r, auto* reply) {
     if (!r.summary()) Pollers::StepAside();
-    auto status = Unpack(models_.Describe(r.model()), reply);
-    if (r.summary()) reply->clear_workers();
-    return status;
+    return Unpack(models_.Describe(r.model(), !r.summary()), reply);
   });
   Serve<v1::ListModelsRequest, v1::ListModelsReply>(&AsyncService::RequestListModels,
                                                     [this](const auto& r, auto* reply) {
                                                       Pollers::StepAside();
-                                                      for (const auto& model : models_.List())
-                                                        *reply->add_models() = DescribeModel(*model, r.summary());
+                                                      for (v1::ModelInfo& info : models_.DescribeAll(!r.summary())) {
+                                                        *reply->add_models() = std::move(info);
+                                                      }
                                                       return absl::OkStatus();
                                                     });
   Serve<v1::DeleteModelRequest, v1::DeleteModelReply>(
@@ -284,12 +312,12 @@ void Server::Impl::ServeControlPlane() {
     reply->set_shared_memory_socket(shared_memory_socket());
     const v1::Participant& p = r.participant();
     auto model = models_.Find(p);
-    return model.ok() ? (*model)->Heartbeat(p.worker(), p.incarnation()) : model.status();
+    return model.ok() ? (*model)->Heartbeat(CallerOf(p)) : model.status();
   });
   Serve<v1::LeaveRequest, v1::LeaveReply>(&AsyncService::RequestLeave, [this](const auto& r, auto*) {
     const v1::Participant& p = r.participant();
     auto model = models_.Find(p);
-    return model.ok() ? (*model)->Leave(p.worker(), p.incarnation(), r.error()) : model.status();
+    return model.ok() ? (*model)->Leave(CallerOf(p), r.error()) : model.status();
   });
   Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>(&AsyncService::RequestReportHistory,
                                                           [this](const auto& r, auto*) {
@@ -299,22 +327,13 @@ void Server::Impl::ServeControlPlane() {
   Serve<v1::GetHistoryRequest, v1::GetHistoryReply>(&AsyncService::RequestGetHistory,
                                                     [this](const auto& r, auto* reply) {
                                                       Pollers::StepAside();
-                                                      auto model = models_.Find(r.model());
-                                                      if (!model.ok()) return model.status();
-                                                      return Unpack((*model)->ReadHistory(r), reply);
+                                                      return Unpack(models_.ReadHistory(r), reply);
                                                     });
   Serve<v1::GetStatusRequest, v1::ServerStatus>(&AsyncService::RequestGetStatus, [this](const auto& r, auto* reply) {
     Pollers::StepAside();
     *reply = GetStatus(r.summary());
     return absl::OkStatus();
   });
-}
-
-v1::ModelInfo Server::Impl::DescribeModel(const Model& model, bool summary) const {
-  v1::ModelInfo info = model.Describe();
-  if (summary) info.clear_workers();
-  info.set_daemon_id(models_.daemon_id());
-  return info;
 }
 
 v1::ServerStatus Server::Impl::GetStatus(bool summary) {
@@ -336,7 +355,7 @@ v1::ServerStatus Server::Impl::GetStatus(bool summary) {
     status.set_max_shared_bytes(options_.max_shared_bytes);
   }
   status.set_daemon_id(models_.daemon_id());
-  for (const auto& model : models_.List()) *status.add_models() = DescribeModel(*model, summary);
+  for (v1::ModelInfo& info : models_.DescribeAll(!summary)) *status.add_models() = std::move(info);
   {
     MutexLock lock(&mutex_);
     status.set_draining(stopping_);

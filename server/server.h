@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/paramd.pb.h"
+#include "server/model_event.h"
 #include "server/reflect.h"
 #include "shm/segment_server.h"
 #include "sync/clock.h"
@@ -52,6 +53,7 @@ struct ServerOptions {
   uint64_t max_history_bytes = uint64_t{256} << 20;
   const Clock* clock = Clock::Steady();  // for leases
   Reflect reflect;                       // null: no reflection service
+  EventSink* events = nullptr;           // is told what happens to models; null: nobody is
 };
 
 // INVALID_ARGUMENT says which option makes no sense. Start checks the same.

@@ -136,7 +136,7 @@ void Session::BeginExchange(DecodedExchange message) {
   auto model = environment_.models->Find(participant);
   if (header_.has_acknowledge()) {
     if (model.ok()) {
-      (*model)->Acknowledge(participant.worker(), participant.incarnation(), header_.acknowledge().sequence());
+      (*model)->Acknowledge(CallerOf(participant), header_.acknowledge().sequence());
     }
     return Read();
   }
@@ -148,19 +148,19 @@ void Session::BeginExchange(DecodedExchange message) {
   }
   model_ = *std::move(model);
   const absl::Duration wait = std::min(absl::Milliseconds(header_.wait_ms()), kMaxWait);
-  call_ = {.worker = participant.worker(),
-           .incarnation = participant.incarnation(),
+  call_ = {.caller = CallerOf(participant),
            .pull = header_.has_pull() || header_.commit().pull() || header_.await().pull(),
            .deadline = model_->Now() + wait,
-           .tag = this};
+           .tag = this,
+           .cancelled = &done_};
   switch (header_.operation_case()) {
     case v1::ExchangeHeader::kInitialize:
-      call_.commit_floats = header_.initialize().floats();
+      call_.floats = header_.initialize().floats();
       break;
     case v1::ExchangeHeader::kCommit:
       call_.sequence = header_.commit().sequence();
       call_.base_version = header_.commit().base_version();
-      call_.commit_floats = header_.commit().floats();
+      call_.floats = header_.commit().floats();
       break;
     case v1::ExchangeHeader::kAwait:
       call_.sequence = header_.await().sequence();
@@ -183,7 +183,7 @@ void Session::BeginExchange(DecodedExchange message) {
       return BeginCommit(std::move(message));
     case v1::ExchangeHeader::kPull:
     case v1::ExchangeHeader::kAwait:
-      return Exchange(std::nullopt);
+      return Wait();
     default:
       return ReplyStatus(absl::InvalidArgumentError(
           "an exchange without an operation that this server knows: initialize, commit, pull, await or acknowledge"));
@@ -213,18 +213,23 @@ void Session::Exchange(std::optional<CommitBuffer> commit) {
   // Once the model answers, this session may already be at its next exchange, on another thread.
   const std::shared_ptr<Model> model = model_;
   WaitingIn(model);
-  model->Exchange(call_, std::move(commit),
+  model->Exchange(call_, std::move(commit), std::move(reservation_),
                   [self = shared_from_this()](ExchangeAnswer answer) { self->Exchanged(std::move(answer)); });
-  if (done_) model->CancelWait(this);
+}
+
+void Session::Wait() {
+  const std::shared_ptr<Model> model = model_;
+  WaitingIn(model);
+  Model::Done done = [self = shared_from_this()](ExchangeAnswer answer) { self->Exchanged(std::move(answer)); };
+  call_.sequence == 0 ? model->BeginPull(call_, std::move(done)) : model->Await(call_, std::move(done));
 }
 
 void Session::BeginCommit(DecodedExchange first) {
   if (header_.has_initialize()) {
-    if (call_.commit_floats != model_->checked_spec().floats) {
-      return ReplyStatus(absl::InvalidArgumentError(
-          absl::StrCat("the initial center of model '", model_->name(), "' has ", call_.commit_floats,
-                       " floats where the model has ", model_->checked_spec().floats,
-                       "; compare the tensors with `paramctl show`")));
+    if (call_.floats != model_->checked_spec().floats) {
+      return ReplyStatus(absl::InvalidArgumentError(absl::StrCat(
+          "the initial center of model '", model_->name(), "' has ", call_.floats, " floats where the model has ",
+          model_->checked_spec().floats, "; compare the tensors with `paramctl show`")));
     }
     if (header_.encoding() != v1::FLOAT32) {
       return ReplyStatus(absl::InvalidArgumentError(
@@ -234,7 +239,7 @@ void Session::BeginCommit(DecodedExchange first) {
     lease_ = nullptr;
     return ReserveForCommit(std::move(first));
   }
-  lease_ = model_->FindLease(call_.worker, call_.incarnation);
+  lease_ = model_->FindLease(call_.caller);
   const std::shared_ptr<Model> model = model_;
   WaitingIn(model);
   model->BeginCommit(call_, [self = shared_from_this(), first = std::move(first)](ExchangeAnswer answer) mutable {
@@ -246,25 +251,17 @@ void Session::BeginCommit(DecodedExchange first) {
     }
     self->ReserveForCommit(std::move(first));
   });
-  if (done_) model->CancelWait(this);
 }
 
 void Session::ReserveForCommit(DecodedExchange first) {
-  const bool sync = model_->checked_spec().consistency.mode == Consistency::kSync;
-  // The segment has been accounted for.
-  if (segment_ != nullptr && !sync) return ReceiveCommit(first);
+  const size_t float_bytes = FloatBytes(header_.encoding());
+  const uint64_t bytes = header_.has_initialize() ? model_->RoomToInitialize(float_bytes)
+                                                  : model_->RoomToReceive(float_bytes, segment_ != nullptr, call_.pull);
+  if (bytes == 0) return ReceiveCommit(first);
   const auto receive = [self = shared_from_this()](Reservation reservation, const DecodedExchange& message) {
     self->reservation_ = std::move(reservation);
     self->ReceiveCommit(message);
   };
-  uint64_t bytes = model_->checked_spec().floats * FloatBytes(header_.encoding());
-  if (header_.has_initialize() || sync) {
-    // Beside its bytes, a first center is built, or a round's sum.
-    bytes += model_->bytes();
-  } else if (call_.pull) {
-    // Kept for the center, which is pinned as float32 whatever it is sent as.
-    bytes = model_->bytes();
-  }
   Budget* const budget = environment_.models->budget();
   if (Reservation now = budget->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
   if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
@@ -283,7 +280,7 @@ absl::Status Session::NoRoom() const {
 }
 
 void Session::ReceiveCommit(const DecodedExchange& first) {
-  commit_.emplace(call_.commit_floats, header_.encoding());
+  commit_.emplace(call_.floats, header_.encoding());
   if (segment_ != nullptr) {
     commit_->set_still_whole(
         [segment = segment_, sequence = call_.sequence] { return segment->LoadCommitWord() == sequence; });
@@ -305,9 +302,9 @@ absl::Status Session::Append(const DecodedExchange& message) {
                                                    " bytes, whose first page has none"));
   }
   // So nobody makes the daemon remember a place for every few floats.
-  if (message.shared_floats != call_.commit_floats) {
-    return absl::InvalidArgumentError(absl::StrCat("a commit in shared memory is one chunk of all its ",
-                                                   call_.commit_floats, " floats, not of ", message.shared_floats));
+  if (message.shared_floats != call_.floats) {
+    return absl::InvalidArgumentError(absl::StrCat("a commit in shared memory is one chunk of all its ", call_.floats,
+                                                   " floats, not of ", message.shared_floats));
   }
   return commit_->AppendUnstable(message.offset, floats, segment_);
 }
@@ -318,67 +315,61 @@ void Session::Receive(const DecodedExchange& message) {
     if (dropping_) {
       dropped_floats_ += ChunkBytes(message) / FloatBytes(header_.encoding()) + message.shared_floats;
     } else if (auto status = Append(message); !status.ok()) {
-      model_->CountRejected(call_.worker, call_.incarnation);
+      model_->CountRejected(call_.caller, status);
       return ReplyStatus(status);
     }
   }
-  const bool complete = dropping_ ? dropped_floats_ >= call_.commit_floats : commit_->complete();
+  const bool complete = dropping_ ? dropped_floats_ >= call_.floats : commit_->complete();
   complete ? CommitReceived() : Read();
 }
 
 void Session::CommitReceived() {
   dropping_ = false;
-  if (call_.commit_floats >= kLongFloats) Pollers::StepAside();
   if (header_.has_initialize()) {
-    return ReplyStatus(model_->Initialize(&*commit_));
+    const std::shared_ptr<Model> model = model_;
+    return model->Initialize(*std::exchange(commit_, std::nullopt), std::move(reservation_),
+                             [self = shared_from_this()](const absl::Status& status) { self->ReplyStatus(status); });
   }
-  if (commit_.has_value() && commit_->unstable() && model_->checked_spec().consistency.mode == Consistency::kSync) {
-    if (auto status = commit_->MakeStable(); !status.ok()) {
-      model_->CountRejected(call_.worker, call_.incarnation);
-      return ReplyStatus(status);
-    }
-  }
-  // A worker that may have to wait for others must not keep room that they need for their commits, once its own is
-  // merged.
-  Reservation until_merged;
-  if (model_->checked_spec().consistency.mode != Consistency::kAsync) until_merged = std::move(reservation_);
   Exchange(std::exchange(commit_, std::nullopt));
 }
 
 void Session::Exchanged(ExchangeAnswer answer) {
   WaitingIn(nullptr);
-  if (!answer.status.ok() || !call_.pull) return Reply(answer);
-  if (!reservation_.empty()) return SendCenter(std::move(answer));
-  environment_.models->budget()->Reserve({.tag = this, .bytes = model_->bytes(), .deadline = call_.deadline},
-                                         [self = shared_from_this(), answer](Reservation reservation) mutable {
-                                           if (reservation.empty()) {
-                                             answer.status = self->NoRoom();
-                                             return self->Reply(answer);
-                                           }
-                                           self->reservation_ = std::move(reservation);
-                                           self->SendCenter(std::move(answer));
-                                         });
+  const bool committed = call_.sequence == 0 || answer.committed;
+  if (!answer.status.ok() || !call_.pull || !committed) return Reply(answer);
+  if (answer.center != nullptr) return SendCenter(answer);
+  environment_.models->budget()->Reserve(
+      {.tag = this, .bytes = model_->bytes(), .deadline = call_.deadline},
+      [self = shared_from_this(), answer](Reservation reservation) mutable {
+        if (reservation.empty()) {
+          answer.status = self->NoRoom();
+          return self->Reply(answer);
+        }
+        const std::shared_ptr<Model> model = self->model_;
+        model->Pull(self->call_, std::move(reservation), [self](const ExchangeAnswer& pulled) {
+          pulled.status.ok() ? self->SendCenter(pulled) : self->Reply(pulled);
+        });
+      });
   if (done_ && environment_.models->budget()->Cancel(this)) Finish(absl::CancelledError(""));
 }
 
 void Session::SendCenter(ExchangeAnswer answer) {
-  auto center = model_->Pull(call_);
-  if (!center.ok()) {
-    answer.status = center.status();
-    return Reply(answer);
-  }
-  if (auto status = FitsEncoding(**center, header_.encoding()); !status.ok()) {
+  const Snapshot& center = *answer.center->snapshot;
+  if (center.floats >= kLongFloats && header_.encoding() != v1::FLOAT32) Pollers::StepAside();
+  if (auto status = FitsEncoding(center, header_.encoding()); !status.ok()) {
     answer.status = status;
     return Reply(answer);
   }
-  center_ = *std::move(center);
+  held_ = answer.center;
+  center_ = held_->snapshot;
   next_block_ = 0;
   v1::ReplyHeader header;
   header.set_committed(answer.committed);
   header.set_version(center_->version);
   header.set_staleness(answer.staleness);
   header.set_pull_floats(center_->floats);
-  header.set_acknowledge(model_->keeps_answers() && call_.sequence != 0);
+  header.set_acknowledge(answer.acknowledge);
+  answer.center = nullptr;
   segment_ != nullptr ? WriteShared(&header) : WriteBlock(&header);
 }
 
@@ -395,7 +386,7 @@ void Session::WriteShared(const v1::ReplyHeader* header) {
       EncodeSharedExchange(header, begin, layout.center_begin + begin * sizeof(float), end - begin);
   if (end == center_->floats) {
     center_.reset();
-    reservation_.Release();
+    held_.reset();
   }
   stream_.Write(out, on_written_.Arm(shared_from_this()));
 }
@@ -415,8 +406,8 @@ void Session::OnWritten(bool ok) {
     return segment_ != nullptr ? WriteShared(nullptr) : WriteBlock(nullptr);
   }
   center_.reset();
+  held_.reset();
   segment_.reset();
-  reservation_.Release();
   if (!ok) return Finish(absl::OkStatus());
   Read();
 }

@@ -77,6 +77,8 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
   absl::Status Append(const DecodedExchange& message);
   void CommitReceived();
   void Exchange(std::optional<CommitBuffer> commit);
+  // Until a pull, or an answer that is asked for again, may be given.
+  void Wait();
   void Exchanged(ExchangeAnswer answer);
   void SendCenter(ExchangeAnswer answer);
 
@@ -120,7 +122,8 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
   std::optional<CommitBuffer> commit_;  // being received
   uint64_t dropped_floats_ = 0;         // of a commit that was applied before
   bool dropping_ = false;
-  std::shared_ptr<const Snapshot> center_;  // being sent
+  std::shared_ptr<const HeldCenter> held_;
+  std::shared_ptr<const Snapshot> center_;  // of it, being sent
   size_t next_block_ = 0;
 };
 

@@ -159,7 +159,7 @@ class Schedule {
       Step();
       for (const auto& [name, replica] : replicas_) {
         INFO("center of " << name);
-        const auto snapshot = replica->model->TakeSnapshot();
+        const auto snapshot = TakeSnapshot(replica->model.get());
         REQUIRE(snapshot->version == replica->reference.version());
         REQUIRE(Near(Floats(*snapshot), replica->reference.center()));
       }
@@ -197,6 +197,7 @@ class Schedule {
     const std::string name = absl::StrCat("w", joined_++);
     v1::JoinRequest request;
     request.set_model("m");
+    request.set_nonce(++nonces_);
     request.set_worker(name);
     const auto reply = models_.Join(request);
     INFO(reply.status());
@@ -296,6 +297,7 @@ class Schedule {
   Hyperparameters hyperparameters_;
   std::vector<float> initial_;
   Models models_{ModelsOptions{}};
+  uint64_t nonces_ = 0;
   std::map<std::string, std::unique_ptr<Replica>> replicas_;  // by the model's name
   std::vector<Worker> workers_;
   int joined_ = 0;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/model.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/model_worker.h"
@@ -185,16 +186,67 @@ TEST_CASE("A worker does not get further ahead by losing its lease and coming ba
   f.clock.Advance(absl::Seconds(31));
   REQUIRE(slow.Heartbeat().ok());
   f.model->Tick();
-  REQUIRE_FALSE(fast.waiting());
-  const Outcome lost = fast.End();
-  CHECK(lost.status.code() == absl::StatusCode::kFailedPrecondition);
-  CHECK(lost.committed);
-
-  fast.StartAskAgain();
-  CHECK(fast.waiting());
+  REQUIRE(DescribeWorker(*f.model, "fast").state() == v1::WorkerInfo::EXPIRED);
+  // It goes on waiting, whether it gives a sign of life meanwhile or not.
+  REQUIRE(fast.waiting());
+  if (GENERATE(false, true)) REQUIRE(fast.Heartbeat().ok());
+  REQUIRE(fast.waiting());
+  CHECK(f.ClockOf("fast") == 1);
   CHECK(slow.Exchange({1}).status.ok());
-  CHECK_FALSE(fast.waiting());
+  REQUIRE_FALSE(fast.waiting());
+  CHECK(fast.End().status.ok());
   CHECK(f.ClockOf("fast") == 2);
+  fast.Start({1});
+  CHECK(fast.waiting());
+}
+
+TEST_CASE("bounded:S holds whatever times out: a worker over the bound is held before its next commit is applied") {
+  const std::string algorithm = GENERATE("downpour", "aeasgd");
+  const uint64_t bound = GENERATE(0, 3);
+  Fixture f(algorithm, absl::StrCat("bounded:", bound));
+  ModelWorker idle(f.model.get(), "idle");
+  ModelWorker eager(f.model.get(), "eager");
+  eager.set_wait(absl::Seconds(1));
+  for (int i = 0; i < 100; ++i) {
+    const bool pull = i % 3 != 0;
+    eager.Start({1}, pull);
+    if (eager.waiting()) {
+      if (i % 2 == 0) {
+        f.clock.Advance(absl::Seconds(1));
+        REQUIRE(idle.Heartbeat().ok());
+        f.model->Tick();
+      } else {
+        eager.Cancel();
+      }
+    }
+    const Outcome outcome = eager.End();
+    if (outcome.status.ok()) continue;
+    INFO(outcome.status);
+    REQUIRE((outcome.status.code() == absl::StatusCode::kDeadlineExceeded ||
+             outcome.status.code() == absl::StatusCode::kCancelled));
+  }
+  // A plain commit may be one window ahead before its answer waits; an elastic one waits itself.
+  CHECK(f.model->Describe().version() == static_cast<int64_t>(algorithm == "downpour" ? bound + 1 : bound));
+  CHECK(DescribeWorker(*f.model, "eager").commits() == static_cast<uint64_t>(f.model->Describe().version()));
+}
+
+TEST_CASE("A worker that loses its lease at the door, or joins again, gets no window for free") {
+  const std::string algorithm = GENERATE("downpour", "aeasgd");
+  Fixture f(algorithm, "bounded:0");
+  ModelWorker idle(f.model.get(), "idle");
+  auto eager = std::make_unique<ModelWorker>(f.model.get(), "eager");
+  for (int i = 0; i < 10; ++i) {
+    eager->Start({1});
+    REQUIRE(eager->waiting());
+    f.clock.Advance(absl::Seconds(31));
+    REQUIRE(idle.Heartbeat().ok());
+    f.model->Tick();
+    REQUIRE(eager->waiting());
+    eager->Cancel();
+    eager->End();
+    if (i % 3 == 2) eager = std::make_unique<ModelWorker>(f.model.get(), "eager");
+  }
+  CHECK(f.model->Describe().version() == (algorithm == "downpour" ? 1 : 0));
 }
 
 TEST_CASE("A worker that comes back far behind the others starts beside the slowest and holds nobody up") {

@@ -18,7 +18,7 @@ using Vector = std::vector<float>;
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-Vector Center(Model* model) { return Floats(*model->TakeSnapshot()); }
+Vector Center(Model* model) { return Floats(*TakeSnapshot(model)); }
 
 // A model of two floats, at 0.
 std::unique_ptr<Model> MakeInitialized(const std::string& algorithm, const std::string& consistency = "async",
@@ -86,9 +86,8 @@ TEST_CASE("A retry whose bytes arrive after all does not apply them again") {
   const auto model = MakeInitialized("downpour");
   ModelWorker a(model.get(), "a");
   REQUIRE(a.Commit({1, 2}).status.ok());
-  ExchangeAnswer answer;
-  model->Exchange({.worker = "a", .incarnation = 1, .sequence = 1, .base_version = 0, .commit_floats = 2},
-                  MakeBuffer({1, 2}), [&](ExchangeAnswer got) { answer = std::move(got); });
+  const ExchangeAnswer answer = ExchangeAtOnce(
+      model.get(), {.caller = a.caller(), .sequence = 1, .base_version = 0, .floats = 2}, MakeBuffer({1, 2}));
   CHECK(answer.status.ok());
   CHECK(answer.committed);
   CHECK(answer.version == 1);
@@ -101,7 +100,7 @@ TEST_CASE("A commit older than the last one is refused") {
   REQUIRE(a.Commit({1, 1}).status.ok());
   REQUIRE(a.Commit({1, 1}).status.ok());
   ExchangeAnswer answer;
-  model->BeginCommit({.worker = "a", .incarnation = 1, .sequence = 1, .commit_floats = 2},
+  model->BeginCommit({.caller = a.caller(), .sequence = 1, .floats = 2},
                      [&](ExchangeAnswer got) { answer = std::move(got); });
   CHECK(answer.status.code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(Text(answer.status), Contains("commit 1") && Contains("commit 2") && Contains("'a'"));
@@ -110,12 +109,10 @@ TEST_CASE("A commit older than the last one is refused") {
 
 TEST_CASE("Sequences may have gaps, but count from 1") {
   const auto model = MakeInitialized("downpour");
-  REQUIRE(model->Join("a", 1, 0).ok());
+  ModelWorker a(model.get(), "a");
   const auto commit = [&](uint64_t sequence) {
-    ExchangeAnswer answer;
-    model->Exchange({.worker = "a", .incarnation = 1, .sequence = sequence, .commit_floats = 2}, MakeBuffer({1, 1}),
-                    [&](ExchangeAnswer got) { answer = std::move(got); });
-    return answer.status;
+    return ExchangeAtOnce(model.get(), {.caller = a.caller(), .sequence = sequence, .floats = 2}, MakeBuffer({1, 1}))
+        .status;
   };
   CHECK(commit(0).code() == absl::StatusCode::kInvalidArgument);
   CHECK(commit(5).ok());
@@ -123,7 +120,7 @@ TEST_CASE("Sequences may have gaps, but count from 1") {
   CHECK(model->Describe().version() == 2);
 }
 
-TEST_CASE("A worker may ask again for the answer to its last commit, without sending it, and for no other one") {
+TEST_CASE("A worker may ask again for the answer to its last commit, without sending it, and for no earlier one") {
   const auto model = MakeInitialized("downpour");
   ModelWorker a(model.get(), "a");
   REQUIRE(a.Exchange({1, 2}).status.ok());
@@ -134,11 +131,34 @@ TEST_CASE("A worker may ask again for the answer to its last commit, without sen
   CHECK(again.version == 1);
   CHECK(model->Describe().version() == 1);
 
+  REQUIRE(a.Exchange({1, 2}).status.ok());
   ExchangeAnswer answer;
-  model->Exchange({.worker = "a", .incarnation = 1, .sequence = 2, .pull = true}, {},
-                  [&](ExchangeAnswer got) { answer = std::move(got); });
+  model->Await({.caller = a.caller(), .sequence = 1, .pull = true},
+               [&](ExchangeAnswer got) { answer = std::move(got); });
   CHECK(answer.status.code() == absl::StatusCode::kFailedPrecondition);
-  CHECK_THAT(Text(answer.status), Contains("commit 2") && Contains("last commit is 1"));
+  CHECK_THAT(Text(answer.status), Contains("commit 1") && Contains("last commit is 2"));
+}
+
+TEST_CASE("A commit that was not applied is said not to be, once and for all: it may come later and is refused then") {
+  const auto model = MakeInitialized("downpour");
+  ModelWorker a(model.get(), "a");
+  REQUIRE(a.Commit({1, 2}).status.ok());
+  a.StartSlowly({1, 2});
+  REQUIRE(a.may_send());
+  ExchangeAnswer answer{.status = absl::UnknownError(""), .committed = true};
+  model->Await({.caller = a.caller(), .sequence = 2, .pull = true},
+               [&](ExchangeAnswer got) { answer = std::move(got); });
+  CHECK(answer.status.ok());
+  CHECK_FALSE(answer.committed);
+  CHECK(answer.center == nullptr);
+
+  a.SendBytes();
+  const Outcome late = a.End();
+  CHECK(late.status.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_FALSE(late.committed);
+  CHECK_THAT(Text(late.status), Contains("commit 2") && Contains("told that it had not been applied"));
+  CHECK(model->Describe().version() == 1);
+  CHECK(a.Commit({1, 2}).version == 2);
 }
 
 TEST_CASE("Staleness is the version when the commit is applied, not when it begins, minus the base version") {
@@ -205,7 +225,7 @@ TEST_CASE("A commit with a NaN or an infinity is refused: the center stays bit-i
   a.Start({0.1f, -0.7f});
   if (algorithm == "averaging") REQUIRE(b.Commit({1, 1}).status.ok());
   REQUIRE(a.End().status.ok());
-  const auto before = model->TakeSnapshot();
+  const auto before = TakeSnapshot(model.get());
   const int64_t version = model->Describe().version();
 
   const Outcome outcome = b.Exchange({1, bad});
@@ -214,7 +234,7 @@ TEST_CASE("A commit with a NaN or an infinity is refused: the center stays bit-i
   CHECK_THAT(Text(outcome.status), Contains("'b'") && Contains("'m'") && Contains("tensor 'w' at [1]") &&
                                        Contains("diverged") && Contains("learning rate"));
   // The very same snapshot: nothing was even begun.
-  CHECK(model->TakeSnapshot() == before);
+  CHECK(TakeSnapshot(model.get()) == before);
   CHECK(model->Describe().version() == version);
   CHECK(model->Describe().rejected() == 1);
   CHECK(DescribeWorker(*model, "b").rejected() == 1);
@@ -223,12 +243,10 @@ TEST_CASE("A commit with a NaN or an infinity is refused: the center stays bit-i
 
 TEST_CASE("A refused commit uses no sequence up: the same one may follow with other values") {
   const auto model = MakeInitialized("downpour");
-  REQUIRE(model->Join("a", 1, 0).ok());
+  ModelWorker a(model.get(), "a");
   const auto commit = [&](float value) {
-    ExchangeAnswer answer;
-    model->Exchange({.worker = "a", .incarnation = 1, .sequence = 1, .commit_floats = 2}, MakeBuffer({value, 1}),
-                    [&](ExchangeAnswer got) { answer = std::move(got); });
-    return answer.status;
+    return ExchangeAtOnce(model.get(), {.caller = a.caller(), .sequence = 1, .floats = 2}, MakeBuffer({value, 1}))
+        .status;
   };
   CHECK(commit(NAN).code() == absl::StatusCode::kInvalidArgument);
   CHECK(commit(1).ok());
@@ -260,8 +278,9 @@ TEST_CASE("A commit to a model without a center is refused, and counted") {
 TEST_CASE("What the transport refuses is counted with the rest") {
   const auto model = MakeInitialized("downpour");
   ModelWorker a(model.get(), "a");
-  model->CountRejected("a", 1);
-  model->CountRejected("nobody", 1);
+  const absl::Status why = absl::InvalidArgumentError("a chunk with a gap before it");
+  model->CountRejected(a.caller(), why);
+  model->CountRejected({.worker = "nobody", .incarnation = 1, .nonce = 1}, why);
   CHECK(model->Describe().rejected() == 2);
   CHECK(DescribeWorker(*model, "a").rejected() == 1);
 }
@@ -308,9 +327,11 @@ TEST_CASE("An acknowledgement of another commit than the last lets go of nothing
   const auto model = MakeElastic();
   ModelWorker a(model.get(), "a");
   REQUIRE(a.Exchange({4, 8}).status.ok());
-  model->Acknowledge("a", 1, 7);
-  model->Acknowledge("a", 2, 1);
-  model->Acknowledge("b", 1, 1);
+  Caller other = a.caller();
+  model->Acknowledge(other, 7);
+  other.incarnation = 2;
+  model->Acknowledge(other, 1);
+  model->Acknowledge({.worker = "b", .incarnation = 1, .nonce = 1}, 1);
   CHECK(a.Retry().status.ok());
 }
 
@@ -338,8 +359,10 @@ TEST_CASE("A pull that comes late, for a commit that others have followed, does 
   REQUIRE(a.Pull().status.ok());
   REQUIRE(a.Exchange({1, 1}).status.ok());
   REQUIRE(a.Exchange({1, 1}).status.ok());
-  const auto late = model->Pull({.worker = "a", .incarnation = 1, .sequence = 1, .pull = true});
-  CHECK(late.status().code() == absl::StatusCode::kFailedPrecondition);
+  absl::Status late;
+  model->Pull({.caller = a.caller(), .sequence = 1, .pull = true}, Reservation(),
+              [&](const ExchangeAnswer& answer) { late = answer.status; });
+  CHECK(late.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(DescribeWorker(*model, "a").base_version() == 2);
 }
 
@@ -398,22 +421,23 @@ TEST_CASE("A reader pulls without having joined, and moves nothing") {
   const auto model = MakeInitialized("downpour");
   ModelWorker a(model.get(), "a");
   a.Commit({1, 2});
-  const ExchangeCall call{.pull = true};
   ExchangeAnswer answer{.status = absl::UnknownError("")};
-  model->Exchange(call, {}, [&](ExchangeAnswer got) { answer = std::move(got); });
+  model->BeginPull({}, [&](ExchangeAnswer got) { answer = std::move(got); });
   CHECK(answer.status.ok());
   CHECK_FALSE(answer.committed);
-  CHECK(Floats(**model->Pull(call)) == Vector{1, 2});
+  model->Pull({}, Reservation(), [&](ExchangeAnswer got) { answer = std::move(got); });
+  REQUIRE(answer.status.ok());
+  CHECK(answer.version == 1);
+  CHECK(Floats(*answer.center->snapshot) == Vector{1, 2});
   CHECK(model->Describe().workers_size() == 1);
 }
 
 TEST_CASE("A reader may not commit") {
   const auto model = MakeInitialized("downpour");
   ExchangeAnswer answer;
-  model->BeginCommit({.sequence = 1, .commit_floats = 2}, [&](ExchangeAnswer got) { answer = std::move(got); });
+  model->BeginCommit({.sequence = 1, .floats = 2}, [&](ExchangeAnswer got) { answer = std::move(got); });
   CHECK(answer.status.code() == absl::StatusCode::kNotFound);
-  model->Exchange({.sequence = 1, .commit_floats = 2}, MakeBuffer({1, 1}),
-                  [&](ExchangeAnswer got) { answer = std::move(got); });
+  answer = ExchangeAtOnce(model.get(), {.sequence = 1, .floats = 2}, MakeBuffer({1, 1}));
   CHECK(answer.status.code() == absl::StatusCode::kNotFound);
   CHECK(model->Describe().version() == 0);
 }
@@ -429,11 +453,6 @@ TEST_CASE("Training time counts from the first join to the last commit") {
   b.Commit({1, 1});
   clock.Advance(absl::Seconds(5));
   CHECK(model->Describe().training_time_s() == Approx(10));
-  const v1::GetHistoryReply history = *model->ReadHistory({});
-  CHECK(history.updates() == 1);
-  CHECK(history.training_time_s() == Approx(10));
-  REQUIRE(history.staleness_histogram_size() == 1);
-  CHECK(history.staleness_histogram(0) == 1);
 }
 
 }  // namespace

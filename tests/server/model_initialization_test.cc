@@ -27,8 +27,7 @@ std::unique_ptr<Model> MakeTwoTensors(ModelOptions options = {}) {
 }
 
 absl::Status TryInitialize(Model* model, Vector center) {
-  CommitBuffer buffer = MakeBuffer(std::move(center));
-  return model->Initialize(&buffer);
+  return testing::TryInitialize(model, MakeBuffer(std::move(center)));
 }
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
@@ -46,7 +45,7 @@ TEST_CASE("The first center wins: the same again is OK, another one is refused a
   CHECK_THAT(Text(status), Contains("1 of its 2 tensors") && Contains("'second'") && !Contains("'first'") &&
                                Contains("pull the center") && Contains("delete the model"));
   CHECK_THAT(Text(TryInitialize(model.get(), {0, 2, 3, 4, 5, 7})), Contains("2 of its 2 tensors, first of 'first'"));
-  CHECK(Floats(*model->TakeSnapshot()) == Vector{1, 2, 3, 4, 5, 6});
+  CHECK(Floats(*TakeSnapshot(model.get())) == Vector{1, 2, 3, 4, 5, 6});
 }
 
 TEST_CASE("An identical repeat is OK also when commits have moved the center since, and changes nothing") {
@@ -56,7 +55,7 @@ TEST_CASE("An identical repeat is OK also when commits have moved the center sin
   REQUIRE(a.Commit({1, 1, 1, 1, 1, 1}).status.ok());
   CHECK(TryInitialize(model.get(), {1, 2, 3, 4, 5, 6}).ok());
   CHECK(TryInitialize(model.get(), {2, 3, 4, 5, 6, 7}).code() == absl::StatusCode::kAlreadyExists);
-  CHECK(Floats(*model->TakeSnapshot()) == Vector{2, 3, 4, 5, 6, 7});
+  CHECK(Floats(*TakeSnapshot(model.get())) == Vector{2, 3, 4, 5, 6, 7});
   CHECK(model->Describe().version() == 1);
 }
 
@@ -90,7 +89,7 @@ TEST_CASE("A center with a NaN or an infinity is refused and says where; the mod
   CHECK_THAT(Text(status), Contains("'m'") && Contains("tensor 'second' at [1, 0]") && Contains("initializer"));
   CHECK(TryInitialize(model.get(), {1, INFINITY, 3, 4, 5, 6}).code() == absl::StatusCode::kInvalidArgument);
   CHECK_FALSE(model->Describe().initialized());
-  CHECK(model->TakeSnapshot() == nullptr);
+  CHECK(TakeSnapshot(model.get()) == nullptr);
   CHECK(TryInitialize(model.get(), {1, 2, 3, 4, 5, 6}).ok());
 }
 
@@ -99,7 +98,7 @@ TEST_CASE("A center of the wrong length, or not yet whole, is refused") {
   CHECK_THAT(Text(TryInitialize(model.get(), {1, 2, 3, 4, 5})), Contains("5 floats where the model has 6"));
   CHECK(TryInitialize(model.get(), {1, 2, 3, 4, 5, 6, 7}).code() == absl::StatusCode::kInvalidArgument);
   CommitBuffer partial(6);
-  CHECK(model->Initialize(&partial).code() == absl::StatusCode::kInvalidArgument);
+  CHECK(testing::TryInitialize(model.get(), std::move(partial)).code() == absl::StatusCode::kInvalidArgument);
   CHECK_FALSE(model->Describe().initialized());
 }
 
@@ -109,7 +108,7 @@ TEST_CASE("Pulls before initialization wait for it, of workers and of readers") 
   ModelWorker a(model.get(), "a");
   a.StartPull();
   bool reader_answered = false;
-  model->Exchange({.pull = true}, {}, [&](ExchangeAnswer answer) { reader_answered = answer.status.ok(); });
+  model->BeginPull({}, [&](const ExchangeAnswer& answer) { reader_answered = answer.status.ok(); });
   CHECK(a.waiting());
   CHECK_FALSE(reader_answered);
   Initialize(model.get(), {3});
@@ -127,8 +126,9 @@ TEST_CASE("A pull before initialization gives up at its deadline and says what i
   a.set_wait(absl::Seconds(2));
   a.StartPull();
   absl::Status reader;
-  model->Exchange({.pull = true, .deadline = clock.Now() + absl::Seconds(1)}, {},
-                  [&](ExchangeAnswer answer) { reader = answer.status; });
+  ExchangeCall call;
+  call.deadline = clock.Now() + absl::Seconds(1);
+  model->BeginPull(call, [&](const ExchangeAnswer& answer) { reader = answer.status; });
   clock.Advance(absl::Seconds(1));
   model->Tick();
   CHECK(reader.code() == absl::StatusCode::kDeadlineExceeded);
@@ -143,20 +143,22 @@ TEST_CASE("A pull before initialization gives up at its deadline and says what i
 TEST_CASE("A model that shares another's center goes its own way from there, and leaves the other as it is") {
   const size_t floats = kBlockFloats + 1;
   const auto origin = MakeModel(MakeSpec("downpour", floats));
+  origin->KeepInitialCenter();
+  CHECK_FALSE(origin->initial_center().has_value());
   Initialize(origin.get(), Vector(floats, 1));
   const auto copy = MakeModel(MakeSpec("downpour", floats));
-  copy->InitializeFrom(*origin->TakeSnapshot());
+  copy->InitializeFrom(*origin->initial_center());
   CHECK(copy->Describe().initialized());
-  CHECK(copy->TakeSnapshot()->blocks[0].floats().data() == origin->TakeSnapshot()->blocks[0].floats().data());
+  CHECK(TakeSnapshot(copy.get())->blocks[0].floats().data() == TakeSnapshot(origin.get())->blocks[0].floats().data());
 
   ModelWorker a(copy.get(), "a");
   REQUIRE(a.Commit(Vector(floats, 1)).status.ok());
-  CHECK(Floats(*copy->TakeSnapshot()) == Vector(floats, 2));
-  CHECK(Floats(*origin->TakeSnapshot()) == Vector(floats, 1));
+  CHECK(Floats(*TakeSnapshot(copy.get())) == Vector(floats, 2));
+  CHECK(Floats(*TakeSnapshot(origin.get())) == Vector(floats, 1));
   // It counts as an initialization like any other.
   CHECK(TryInitialize(copy.get(), Vector(floats, 1)).ok());
   CHECK(TryInitialize(copy.get(), Vector(floats, 2)).code() == absl::StatusCode::kAlreadyExists);
-  copy->InitializeFrom(*origin->TakeSnapshot());
+  copy->InitializeFrom(*origin->initial_center());
   CHECK(copy->Describe().version() == 1);
 }
 

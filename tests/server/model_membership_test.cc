@@ -19,15 +19,24 @@ struct Fixture {
   explicit Fixture(const std::string& algorithm = "downpour", const std::string& consistency = "async",
                    size_t max_workers = 100)
       : model(MakeModel(MakeSpec(algorithm, 1, consistency),
-                        {.clock = &clock, .lease = kLease, .max_workers = max_workers})) {
+                        {.clock = &clock, .lease = kLease, .max_workers = max_workers, .histories = histories})) {
     Initialize(model.get(), {0});
   }
 
   v1::WorkerInfo::State StateOf(const std::string& worker) const { return DescribeWorker(*model, worker).state(); }
 
   FakeClock clock;
+  const std::shared_ptr<Histories> histories = std::make_shared<Histories>();
   std::unique_ptr<Model> model;
 };
+
+v1::ReportHistoryRequest ReportOf(const Caller& caller) {
+  v1::ReportHistoryRequest request;
+  request.mutable_participant()->set_worker(caller.worker);
+  request.mutable_participant()->set_incarnation(caller.incarnation);
+  request.mutable_participant()->set_nonce(caller.nonce);
+  return request;
+}
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
@@ -59,7 +68,7 @@ TEST_CASE("A lower incarnation than the last is refused with ABORTED") {
   const absl::Status status = f.model->Join("a", 6, 2).status();
   CHECK(status.code() == absl::StatusCode::kAborted);
   CHECK_THAT(Text(status), Contains("'a'") && Contains("'m'") && Contains("6") && Contains("7"));
-  CHECK(f.model->Heartbeat("a", 7).ok());
+  CHECK(f.model->Heartbeat({.worker = "a", .incarnation = 7, .nonce = 1}).ok());
 }
 
 TEST_CASE("A worker's name has 1 to 256 characters") {
@@ -81,15 +90,8 @@ TEST_CASE("A new incarnation fences the commits, pulls and heartbeats of the old
   CHECK(old.Pull().status.code() == absl::StatusCode::kAborted);
   CHECK(old.Heartbeat().code() == absl::StatusCode::kAborted);
   CHECK(old.Leave().code() == absl::StatusCode::kAborted);
-  CHECK(f.model
-            ->Report([] {
-              v1::ReportHistoryRequest request;
-              request.mutable_participant()->set_worker("a");
-              request.mutable_participant()->set_incarnation(1);
-              return request;
-            }())
-            .code() == absl::StatusCode::kAborted);
-  CHECK(f.model->FindLease("a", 1) == nullptr);
+  CHECK(f.model->Report(ReportOf(old.caller())).code() == absl::StatusCode::kAborted);
+  CHECK(f.model->FindLease(old.caller()) == nullptr);
   CHECK(f.model->Describe().version() == 1);
   CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
 
@@ -108,7 +110,7 @@ TEST_CASE("A commit whose bytes were still on their way when a new incarnation j
   old.SendBytes();
   CHECK(old.End().status.code() == absl::StatusCode::kAborted);
   CHECK(f.model->Describe().version() == 0);
-  CHECK(Floats(*f.model->TakeSnapshot()) == std::vector<float>{0});
+  CHECK(Floats(*TakeSnapshot(f.model.get())) == std::vector<float>{0});
 }
 
 TEST_CASE("An exchange that waits is told ABORTED when a new incarnation of its worker joins") {
@@ -141,14 +143,12 @@ TEST_CASE("A commit that waits for its turn is told ABORTED when a new incarnati
 TEST_CASE("Another process that brings the same incarnation counts its commits from 1") {
   Fixture f;
   REQUIRE(*f.model->Join("a", 3, /*nonce=*/1) == 3);
-  ExchangeCall call{.worker = "a", .incarnation = 3, .sequence = 1, .base_version = 0, .commit_floats = 1};
-  const auto commit = [&] {
-    ExchangeAnswer answer;
-    f.model->Exchange(call, MakeBuffer({1}), [&](ExchangeAnswer a) { answer = std::move(a); });
-    return answer;
-  };
+  ExchangeCall call{
+      .caller = {.worker = "a", .incarnation = 3, .nonce = 1}, .sequence = 1, .base_version = 0, .floats = 1};
+  const auto commit = [&] { return ExchangeAtOnce(f.model.get(), call, MakeBuffer({1})); };
   CHECK(commit().version == 1);
   REQUIRE(*f.model->Join("a", 3, /*nonce=*/2) == 3);
+  call.caller.nonce = 2;
   const ExchangeAnswer answer = commit();
   CHECK(answer.status.ok());
   CHECK(answer.version == 2);
@@ -157,11 +157,12 @@ TEST_CASE("Another process that brings the same incarnation counts its commits f
 
 TEST_CASE("Calls of a worker that never joined are NOT_FOUND") {
   Fixture f;
-  CHECK(f.model->Heartbeat("a", 1).code() == absl::StatusCode::kNotFound);
-  CHECK(f.model->Leave("a", 1, "").code() == absl::StatusCode::kNotFound);
-  CHECK(f.model->FindLease("a", 1) == nullptr);
+  const Caller caller{.worker = "a", .incarnation = 1, .nonce = 1};
+  CHECK(f.model->Heartbeat(caller).code() == absl::StatusCode::kNotFound);
+  CHECK(f.model->Leave(caller, "").code() == absl::StatusCode::kNotFound);
+  CHECK(f.model->FindLease(caller) == nullptr);
   ExchangeAnswer answer;
-  f.model->BeginCommit({.worker = "a", .incarnation = 1, .sequence = 1, .commit_floats = 1},
+  f.model->BeginCommit({.caller = caller, .sequence = 1, .floats = 1},
                        [&](ExchangeAnswer a) { answer = std::move(a); });
   CHECK(answer.status.code() == absl::StatusCode::kNotFound);
   CHECK_THAT(Text(answer.status), Contains("'a'") && Contains("join first"));
@@ -250,19 +251,14 @@ TEST_CASE("Every call of a worker renews its lease") {
   check("commit", [&] { CHECK(a.Commit({1}).status.ok()); });
   check("acknowledge", [&] { a.Acknowledge(); });
   check("the beginning of a commit", [&] { a.StartSlowly({1}); });
-  check("a chunk of a commit", [&] { f.model->FindLease("a", 1)->Renew(f.clock.Now()); });
-  check("report", [&] {
-    v1::ReportHistoryRequest request;
-    request.mutable_participant()->set_worker("a");
-    request.mutable_participant()->set_incarnation(1);
-    CHECK(f.model->Report(request).ok());
-  });
+  check("a chunk of a commit", [&] { f.model->FindLease(a.caller())->Renew(f.clock.Now()); });
+  check("report", [&] { CHECK(f.model->Report(ReportOf(a.caller())).ok()); });
 }
 
 TEST_CASE("Chunks of a fenced incarnation don't keep the new one alive") {
   Fixture f;
   ModelWorker old(f.model.get(), "a");
-  const auto lease = f.model->FindLease("a", 1);
+  const auto lease = f.model->FindLease(old.caller());
   ModelWorker fresh(f.model.get(), "a");
   f.clock.Advance(kLease + absl::Seconds(1));
   lease->Renew(f.clock.Now());
@@ -300,14 +296,14 @@ TEST_CASE(
   const absl::Status status = f.model->Join("c", 0, 1).status();
   CHECK(status.code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(Text(status), Contains("--max_workers") && Contains("2 live workers"));
-  v1::ReportHistoryRequest report;
-  report.mutable_participant()->set_worker("a");
-  report.mutable_participant()->set_incarnation(1);
+  v1::ReportHistoryRequest report = ReportOf(a.caller());
   report.add_records();
   REQUIRE(f.model->Report(report).ok());
   REQUIRE(a.Leave().ok());
   CHECK(f.model->Join("c", 0, 1).ok());
-  CHECK(f.model->ReadHistory({})->workers_size() == 0);
+  v1::GetHistoryReply history;
+  REQUIRE(f.histories->Read({f.model->id()}, {}, &history).ok());
+  CHECK(history.workers_size() == 0);
   const v1::ModelInfo info = f.model->Describe();
   REQUIRE(info.workers_size() == 2);
   CHECK(info.workers(0).worker() == "b");
@@ -330,10 +326,9 @@ TEST_CASE("Closing answers whoever waits, and every later call") {
   CHECK(b.Heartbeat().code() == absl::StatusCode::kNotFound);
   CHECK(b.Leave().code() == absl::StatusCode::kNotFound);
   CHECK(f.model->Join("c", 0, 1).status().code() == absl::StatusCode::kNotFound);
-  CommitBuffer center = MakeBuffer({0});
-  CHECK(f.model->Initialize(&center).code() == absl::StatusCode::kNotFound);
+  CHECK(TryInitialize(f.model.get(), MakeBuffer({0})).code() == absl::StatusCode::kNotFound);
   ExchangeAnswer answer;
-  f.model->Exchange({.pull = true}, {}, [&](ExchangeAnswer got) { answer = std::move(got); });
+  f.model->BeginPull({}, [&](ExchangeAnswer got) { answer = std::move(got); });
   CHECK(answer.status.code() == absl::StatusCode::kNotFound);
 }
 
@@ -342,8 +337,8 @@ TEST_CASE("A model that is destroyed answers whoever waits with UNAVAILABLE") {
   REQUIRE(f.model->Join("a", 0, 1).ok());
   REQUIRE(f.model->Join("b", 0, 1).ok());
   absl::Status status;
-  f.model->Exchange({.worker = "a", .incarnation = 1, .sequence = 1, .base_version = 0, .commit_floats = 1},
-                    MakeBuffer({1}), [&](ExchangeAnswer answer) { status = answer.status; });
+  f.model->Exchange({.caller = {.worker = "a", .incarnation = 1, .nonce = 1}, .sequence = 1, .floats = 1},
+                    MakeBuffer({1}), Reservation(), [&](const ExchangeAnswer& answer) { status = answer.status; });
   REQUIRE(status.ok());
   f.model.reset();
   CHECK(status.code() == absl::StatusCode::kUnavailable);
@@ -353,9 +348,9 @@ TEST_CASE("A callback may call back into the model") {
   Fixture f("downpour", "sync");
   ModelWorker a(f.model.get(), "a");
   bool called = false;
-  f.model->Exchange({.worker = "a", .incarnation = 1, .sequence = 1, .base_version = 0, .commit_floats = 1},
-                    MakeBuffer({1}), [&](ExchangeAnswer) {
-                      called = f.model->Describe().version() == 1 && f.model->Leave("a", 1, "").ok();
+  f.model->Exchange({.caller = a.caller(), .sequence = 1, .floats = 1}, MakeBuffer({1}), Reservation(),
+                    [&](const ExchangeAnswer&) {
+                      called = f.model->Describe().version() == 1 && a.Leave().ok();
                       f.model->Tick();
                     });
   CHECK(called);

@@ -1,9 +1,10 @@
-// Workers of very different speeds that join, leave, crash, lose their lease and repeat themselves, in random order but
-// deterministically: whatever happens, `bounded` keeps its bound and nobody waits for ever.
+// Workers of very different speeds that join, leave, crash, lose their lease, time out, cancel, ask again and repeat
+// themselves, in random order but deterministically. Whatever happens: `bounded` keeps its bound at every moment, every
+// accepted commit is in the center once and no other, and nobody waits for ever.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -14,77 +15,67 @@
 #include "server/model.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/model_worker.h"
+#include "tests/support/seed.h"
 
 namespace paramd::testing {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(30);
 constexpr int kSteps = 400;
+constexpr int kRuns = 25;
+
+// What a worker knows of its commits, as a client does.
+struct Sim {
+  std::unique_ptr<ModelWorker> worker;
+  double speed = 1;
+  std::optional<float> pending;  // a commit whose fate it does not know
+  bool asked = false;            // what became of that
+  std::vector<float> applied;    // what it was told, all incarnations of its name
+  std::vector<float> unknown;    // whose answer its former incarnations did not live to see
+  bool expired = false;
+};
 
 class Simulation {
  public:
-  // `bound`: S of consistency bounded:S; none: sync.
-  Simulation(const std::string& algorithm, std::optional<uint64_t> bound, uint64_t seed)
+  // `bound`: S of consistency bounded:S, if it is that.
+  Simulation(const std::string& algorithm, const std::string& consistency, std::optional<uint64_t> bound, uint64_t seed)
       : elastic_(algorithm == "aeasgd"),
         bound_(bound),
+        sync_(consistency == "sync"),
         random_(seed),
-        model_(MakeModel(MakeSpec(algorithm, 1, bound.has_value() ? absl::StrCat("bounded:", *bound) : "sync"),
-                         {.clock = &clock_, .lease = kLease})) {
+        model_(MakeModel(MakeSpec(algorithm, 1, consistency), {.clock = &clock_, .lease = kLease})) {
     Initialize(model_.get(), {0});
-    for (int i = 0; i < 4; ++i) AddWorker(absl::StrCat("w", i));
+    for (int i = 0; i < 4; ++i) Join(absl::StrCat("w", i), {});
+    CheckBound();
   }
 
   void Run() {
     for (int step = 0; step < kSteps; ++step) {
       INFO("step " << step);
       Disturb();
+      CheckBound();
       Move(Choose());
-      Check();
+      CheckBound();
     }
     Finish();
-    CHECK(model_->Describe().version() == commits_);
+    CheckSum();
   }
 
  private:
-  struct Sim {
-    std::unique_ptr<ModelWorker> worker;
-    double speed = 1;
-    bool training = false;   // else it has an exchange that is under way or that it must repeat
-    bool pulls = false;      // the exchange has no commit
-    bool repeats = false;    // the exchange failed
-    bool expired = false;    // its lease
-    bool applied = false;    // its commit
-    bool counted = false;    // the window of its commit
-    uint64_t completed = 0;  // windows, counted by the test
-  };
-
   bool Chance(double probability) { return std::bernoulli_distribution(probability)(random_); }
 
-  void AddWorker(const std::string& name) {
-    Sim sim;
-    const auto slowest = Slowest();
+  void Join(const std::string& name, Sim sim) {
     sim.worker = std::make_unique<ModelWorker>(model_.get(), name);
     sim.speed = std::exp(std::uniform_real_distribution<double>(0, 5)(random_));
-    if (slowest.has_value()) sim.completed = *slowest;
-    StartPull(&sim);
+    sim.worker->StartPull();
     sims_.push_back(std::move(sim));
-    ++joined_;
   }
 
-  // The fewest windows that a live worker has completed; a window whose commit has come in is complete.
-  std::optional<uint64_t> Slowest() const {
-    std::optional<uint64_t> slowest;
-    for (const Sim& sim : sims_) {
-      if (!sim.expired) slowest = std::min(slowest.value_or(UINT64_MAX), sim.completed);
-    }
-    return slowest;
-  }
+  bool CanMove(const Sim& sim) const { return !sim.worker->waiting(); }
 
   size_t LiveCount() const {
     return std::count_if(sims_.begin(), sims_.end(), [](const Sim& sim) { return !sim.expired; });
   }
-
-  static bool CanMove(const Sim& sim) { return !sim.worker->waiting(); }
 
   // One that can move, a fast one more often than a slow one. Also says that there is one: no deadlock.
   Sim* Choose() {
@@ -99,99 +90,83 @@ class Simulation {
   }
 
   void Move(Sim* sim) {
-    INFO("worker " << sim->worker->name());
-    if (sim->expired) Revive(sim);
-    if (sim->worker->may_send()) {
-      sim->worker->SendBytes();
-      ++commits_;
-      sim->applied = true;
-      Complete(sim);
+    ModelWorker* const worker = sim->worker.get();
+    INFO("worker " << worker->name());
+    if (sim->expired && Chance(0.5)) {
+      REQUIRE(worker->Heartbeat().ok());
+      sim->expired = false;
+    }
+    if (worker->may_send()) {
+      worker->SendBytes();
+      sim->expired = false;
       return;
     }
-    if (sim->training) {
-      sim->training = false;
-      sim->pulls = sim->counted = sim->applied = false;
-      sim->worker->StartSlowly({1}, /*pull=*/Chance(0.8));
-      // Elastic commits wait before their bytes are read, so that their window is complete when they begin.
-      if (elastic_) Complete(sim);
-      return;
-    }
-    if (sim->repeats) {
-      sim->repeats = false;
-      sim->worker->StartRetry();
-      if (elastic_) Complete(sim);
-      return;
-    }
-    EndExchange(sim);
+    if (worker->training()) return Begin(sim);
+    End(sim, worker->End());
   }
 
-  static void StartPull(Sim* sim) {
-    sim->pulls = true;
-    sim->worker->StartPull();
-  }
-
-  void EndExchange(Sim* sim) {
-    const Outcome outcome = sim->worker->End();
-    if (!outcome.status.ok()) {
-      INFO(outcome.status);
-      // Its lease ran out while it waited.
-      REQUIRE(outcome.status.code() == absl::StatusCode::kFailedPrecondition);
-      // An elastic answer is not kept beyond a lease: if the commit is in, the worker can only pull.
-      if (sim->pulls || (elastic_ && outcome.committed)) {
-        StartPull(sim);
-      } else {
-        sim->repeats = true;
-      }
-      return;
-    }
-    if (!sim->pulls && Chance(0.1)) {
-      // The reply was lost.
-      sim->repeats = true;
-      return;
-    }
-    BeginWindow(sim);
-  }
-
-  void BeginWindow(Sim* sim) {
-    sim->training = true;
-    if (!bound_.has_value()) return;
-    const uint64_t slowest = *Slowest();
-    INFO("completed " << sim->completed << ", the slowest " << slowest);
-    CHECK(sim->completed - std::min(slowest, sim->completed) <= *bound_);
-  }
-
-  void Complete(Sim* sim) {
-    if (!sim->counted) ++sim->completed;
-    sim->counted = true;
-  }
-
-  // Nobody waits for one that was away: it goes on beside the slowest, if it was behind.
-  void Revive(Sim* sim) {
-    const uint64_t slowest = Slowest().value_or(0);
-    if (sim->completed <= slowest) {
-      sim->completed = slowest;
-      sim->counted = sim->applied;
-    }
+  void Begin(Sim* sim) {
+    ModelWorker* const worker = sim->worker.get();
+    worker->set_wait(Chance(0.5) ? absl::InfiniteDuration() : absl::Seconds(1));
     sim->expired = false;
-    REQUIRE(sim->worker->Heartbeat().ok());
+    sim->asked = false;
+    if (sim->pending.has_value()) {
+      // Only a worker that knows what became of its last commit sends another one.
+      if (Chance(0.5)) {
+        sim->asked = true;
+        return worker->StartAskAgain();
+      }
+      return worker->StartRetry();
+    }
+    if (Chance(0.1)) return worker->StartPull();
+    sim->pending = 1;
+    worker->StartSlowly({1}, /*pull=*/Chance(0.8));
+  }
+
+  void End(Sim* sim, const Outcome& outcome) {
+    if (!sim->pending.has_value()) return;
+    INFO(outcome.status);
+    if (outcome.committed) {
+      // Known to be in, though the answer may be lost: then it is asked for again, or not.
+      if (outcome.status.ok() ? Chance(0.9) : Chance(0.5)) Settle(sim, true);
+      return;
+    }
+    if (outcome.status.ok()) {
+      REQUIRE(sim->asked);
+      Settle(sim, false);
+    }
+  }
+
+  static void Settle(Sim* sim, bool applied) {
+    if (applied) sim->applied.push_back(*sim->pending);
+    sim->pending.reset();
   }
 
   void Disturb() {
-    if (Chance(0.02) && sims_.size() < 8) AddWorker(absl::StrCat("w", joined_));
-    if (LiveCount() < 2) return;
+    if (Chance(0.02) && sims_.size() < 8) Join(absl::StrCat("w", ++joined_ + 10), {});
     const size_t i = std::uniform_int_distribution<size_t>(0, sims_.size() - 1)(random_);
     Sim& sim = sims_[i];
-    if (sim.expired) return;
     INFO("disturbs " << sim.worker->name());
-    if (Chance(0.01) && sim.training) {
+    if (Chance(0.05)) sim.worker->Cancel();
+    if (Chance(0.05)) {
+      clock_.Advance(absl::Seconds(1));
+      model_->Tick();
+    }
+    if (sim.expired || LiveCount() < 2) return;
+    if (Chance(0.01) && sim.worker->training() && !sim.pending.has_value()) {
       REQUIRE(sim.worker->Leave().ok());
+      left_.push_back(std::move(sim));
       sims_.erase(sims_.begin() + static_cast<std::ptrdiff_t>(i));
     } else if (Chance(0.01)) {
       // A crash at any point of an exchange, and a restart under the same name.
       const std::string name = sim.worker->name();
       Sim crashed = std::move(sim);
       sims_.erase(sims_.begin() + static_cast<std::ptrdiff_t>(i));
-      AddWorker(name);
+      Sim again;
+      again.applied = crashed.applied;
+      again.unknown = crashed.unknown;
+      if (crashed.pending.has_value()) again.unknown.push_back(*crashed.pending);
+      Join(name, std::move(again));
     } else if (Chance(0.02)) {
       clock_.Advance(kLease + absl::Seconds(1));
       for (const Sim& other : sims_) {
@@ -202,26 +177,56 @@ class Simulation {
     }
   }
 
-  void Check() {
-    if (!bound_.has_value() || elastic_) return;
+  // Counts windows from outside, by what is in the center: nobody may have more than S + 1 more than the slowest who
+  // is live, whatever happened before.
+  void CheckBound() {
+    if (!bound_.has_value()) return;
     const v1::ModelInfo info = model_->Describe();
-    uint64_t least = UINT64_MAX;
-    uint64_t most = 0;
+    const auto slowest_but = [&](const std::string& name) {
+      std::optional<uint64_t> slowest;
+      for (const auto& [other, seen] : seen_) {
+        if (other != name && seen.live) slowest = std::min(slowest.value_or(seen.windows), seen.windows);
+      }
+      return slowest;
+    };
     for (const v1::WorkerInfo& worker : info.workers()) {
-      if (worker.state() != v1::WorkerInfo::LIVE) continue;
-      least = std::min(least, worker.clock());
-      most = std::max(most, worker.clock());
+      Seen& seen = seen_[worker.worker()];
+      const bool live = worker.state() == v1::WorkerInfo::LIVE;
+      const bool again = live && (!seen.live || seen.incarnation != worker.incarnation());
+      const uint64_t commits = worker.commits() - seen.commits;
+      if (const auto slowest = slowest_but(worker.worker()); again && slowest.has_value()) {
+        // Late joiners begin beside the slowest, and so does who was away and fell behind. In what the slowest has may
+        // be a window that is at the door, which only the model knows.
+        seen.windows = elastic_ ? worker.clock() - commits : std::clamp(seen.windows, *slowest, *slowest + *bound_ + 1);
+      }
+      seen.live = live;
+      seen.incarnation = worker.incarnation();
+      seen.windows += commits;
+      seen.commits = worker.commits();
     }
-    CHECK(most - std::min(least, most) <= *bound_);
+    for (const auto& [name, seen] : seen_) {
+      if (!seen.live) continue;
+      INFO(name << " has " << seen.windows << " windows");
+      CHECK(seen.windows <= slowest_but(name).value_or(seen.windows) + *bound_ + 1);
+    }
   }
 
-  // Everyone ends its exchange and leaves. Who is expired never comes back.
+  // Everyone ends what it is doing and leaves. Who is expired comes back first.
   void Finish() {
-    while (LiveCount() > 0) {
-      const auto it = std::find_if(sims_.begin(), sims_.end(), [](const Sim& s) { return !s.expired && CanMove(s); });
+    while (!sims_.empty()) {
+      for (Sim& sim : sims_) {
+        if (!sim.expired) continue;
+        REQUIRE(sim.worker->Heartbeat().ok());
+        sim.expired = false;
+      }
+      clock_.Advance(absl::Seconds(1));
+      model_->Tick();
+      const auto it = std::find_if(sims_.begin(), sims_.end(), [&](const Sim& sim) { return CanMove(sim); });
       REQUIRE(it != sims_.end());
-      if (it->training) {
+      if (it->worker->training() && (!it->pending.has_value() || sync_)) {
+        if (it->pending.has_value()) it->unknown.push_back(*it->pending);
         REQUIRE(it->worker->Leave().ok());
+        left_.push_back(std::move(*it));
         sims_.erase(it);
       } else {
         Move(&*it);
@@ -229,30 +234,53 @@ class Simulation {
     }
   }
 
+  void CheckSum() {
+    int64_t applied = 0;
+    int64_t unknown = 0;
+    for (const Sim& sim : left_) {
+      applied += static_cast<int64_t>(sim.applied.size());
+      unknown += static_cast<int64_t>(sim.unknown.size());
+    }
+    const v1::ModelInfo info = model_->Describe();
+    CHECK(info.version() >= applied);
+    CHECK(info.version() <= applied + unknown);
+    CHECK(static_cast<int64_t>(info.commits()) == info.version());
+    if (!elastic_) CHECK(Floats(*TakeSnapshot(model_.get())) == std::vector<float>{static_cast<float>(info.version())});
+  }
+
   const bool elastic_;
   const std::optional<uint64_t> bound_;
+  const bool sync_;
   std::mt19937_64 random_;
   FakeClock clock_;
   std::unique_ptr<Model> model_;
   std::vector<Sim> sims_;
+  std::vector<Sim> left_;
+  struct Seen {
+    bool live = false;
+    uint64_t incarnation = 0;
+    uint64_t windows = 0;
+    uint64_t commits = 0;
+  };
+  std::map<std::string, Seen> seen_;
   int joined_ = 0;
-  int64_t commits_ = 0;
 };
 
-TEST_CASE("bounded:S is never exceeded and never deadlocks, whatever the speeds and whoever comes and goes") {
+TEST_CASE("bounded:S is never exceeded, nothing is lost or counted twice, and nobody waits for ever") {
   const std::string algorithm = GENERATE("downpour", "aeasgd");
   const uint64_t bound = GENERATE(0, 1, 2, 5);
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
+  for (const uint64_t seed : Seeds(kRuns)) {
     INFO(algorithm << ", bounded:" << bound << ", PARAMD_SEED=" << seed);
-    Simulation(algorithm, bound, seed).Run();
+    Simulation(algorithm, absl::StrCat("bounded:", bound), bound, seed).Run();
   }
 }
 
-TEST_CASE("sync never deadlocks, whatever the speeds and whoever comes and goes") {
+TEST_CASE("In sync and async nothing is lost or counted twice, and nobody waits for ever") {
   const std::string algorithm = GENERATE("downpour", "aeasgd");
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
-    INFO(algorithm << ", PARAMD_SEED=" << seed);
-    Simulation(algorithm, std::nullopt, seed).Run();
+  const std::string consistency = GENERATE("sync", "async");
+  for (const uint64_t seed : Seeds(kRuns)) {
+    INFO(algorithm << ", " << consistency << ", PARAMD_SEED=" << seed);
+    Simulation(algorithm, consistency, std::nullopt, seed).Run();
   }
 }
 

@@ -24,7 +24,7 @@ struct Fixture {
     Initialize(model.get(), std::move(center));
   }
 
-  Vector Center() const { return Floats(*model->TakeSnapshot()); }
+  Vector Center() const { return Floats(*TakeSnapshot(model.get())); }
   int64_t Version() const { return model->Describe().version(); }
 
   FakeClock clock;
@@ -195,7 +195,7 @@ TEST_CASE("A pull of a worker that has committed waits for the end of the round;
   a.StartPull();
   CHECK(a.waiting());
   bool answered = false;
-  f.model->Exchange({.pull = true}, {}, [&](ExchangeAnswer answer) { answered = answer.status.ok(); });
+  f.model->BeginPull({}, [&](const ExchangeAnswer& answer) { answered = answer.status.ok(); });
   CHECK(answered);
   b.Start({1});
   CHECK(a.End().version == 2);
@@ -231,10 +231,10 @@ TEST_CASE("Bytes of a second commit in the same round, if they come nevertheless
   ModelWorker a(f.model.get(), "a");
   ModelWorker b(f.model.get(), "b");
   a.Start({1});
-  ExchangeAnswer answer;
-  f.model->Exchange({.worker = "a", .incarnation = 1, .sequence = 2, .commit_floats = 1}, MakeBuffer({1}),
-                    [&](ExchangeAnswer got) { answer = std::move(got); });
-  CHECK(answer.status.code() == absl::StatusCode::kFailedPrecondition);
+  const ExchangeAnswer answer =
+      ExchangeAtOnce(f.model.get(), {.caller = a.caller(), .sequence = 2, .floats = 1}, MakeBuffer({1}));
+  CHECK(answer.status.code() == absl::StatusCode::kUnavailable);
+  CHECK_FALSE(answer.committed);
   CHECK(b.Exchange({1}).version == 2);
 }
 

@@ -52,7 +52,7 @@ void CommitOnes(Model* model, int index, size_t floats, int commits, Findings* f
 void ReadUntil(const std::atomic<bool>* done, Model* model, Findings* findings) {
   int64_t last_version = 0;
   while (!done->load()) {
-    const auto snapshot = model->TakeSnapshot();
+    const auto snapshot = TakeSnapshot(model);
     if (snapshot->version < last_version) findings->push_back("the version went back");
     last_version = snapshot->version;
     if (std::string wrong = CheckUniform(*snapshot); !wrong.empty()) findings->push_back(std::move(wrong));
@@ -76,7 +76,7 @@ void CommitFromThreads(size_t floats, int threads, int commits, int apply_thread
   reader.join();
 
   for (const Findings& of_thread : findings) CHECK(of_thread == Findings());
-  const auto center = model->TakeSnapshot();
+  const auto center = TakeSnapshot(model.get());
   CHECK(center->version == threads * commits);
   CHECK(CheckUniform(*center) == "");
   CHECK(model->Describe().workers_size() == threads);
@@ -133,7 +133,7 @@ TEST_CASE("Threads that wait for each other, with uneven numbers of windows, all
 
       for (const Findings& of_thread : findings) CHECK(of_thread == Findings());
       CHECK(model->Describe().version() == commits);
-      if (algorithm == std::string("downpour")) CHECK(CheckUniform(*model->TakeSnapshot()) == "");
+      if (algorithm == std::string("downpour")) CHECK(CheckUniform(*TakeSnapshot(model.get())) == "");
     }
   }
 }

@@ -21,7 +21,7 @@ v1::ModelSpec Named(const std::string& name, v1::ModelSpec spec = MakeSpec("down
   return spec;
 }
 
-v1::JoinRequest JoinRequestOf(const std::string& model, const std::string& worker, uint64_t nonce = 0) {
+v1::JoinRequest JoinRequestOf(const std::string& model, const std::string& worker, uint64_t nonce = 1) {
   v1::JoinRequest request;
   request.set_model(model);
   request.set_worker(worker);
@@ -31,7 +31,8 @@ v1::JoinRequest JoinRequestOf(const std::string& model, const std::string& worke
 
 // The name of the model that the worker is to use. Fails the test if it can't join.
 std::string Join(Models* models, const std::string& model, const std::string& worker) {
-  const auto reply = models->Join(JoinRequestOf(model, worker));
+  static uint64_t nonce = 1000;
+  const auto reply = models->Join(JoinRequestOf(model, worker, ++nonce));
   INFO(reply.status());
   REQUIRE(reply.ok());
   return reply->model().spec().name();
@@ -160,6 +161,51 @@ TEST_CASE("Whoever has its turn because a model raised the cap may ask for model
   CHECK(found);
 }
 
+TEST_CASE("A model that is made again under its name is another one: what its old workers send is refused, by name") {
+  Models models({});
+  REQUIRE(models.Create(Named("m")).ok());
+  const auto joined = models.Join(JoinRequestOf("m", "w"));
+  REQUIRE(joined.ok());
+  v1::Participant participant;
+  participant.set_model("m");
+  participant.set_worker("w");
+  participant.set_incarnation(joined->incarnation());
+  participant.set_model_id(joined->model().id());
+  participant.set_daemon_id(joined->daemon_id());
+  CHECK(models.Find(participant).ok());
+
+  REQUIRE(models.Delete("m").ok());
+  CHECK(models.Find(participant).status().code() == absl::StatusCode::kNotFound);
+  REQUIRE(models.Create(Named("m")).ok());
+  CHECK(models.Find(participant).status().code() == absl::StatusCode::kAborted);
+  CHECK_THAT(Text(models.Find(participant).status()), Contains("'m'") && Contains("deleted and created again"));
+
+  Models restarted({});
+  REQUIRE(restarted.Create(Named("m")).ok());
+  CHECK(restarted.Find(participant).status().code() == absl::StatusCode::kAborted);
+  CHECK_THAT(Text(restarted.Find(participant).status()), Contains("another daemon"));
+
+  // Readers may say nothing of it; what they say must be right.
+  v1::Participant reader;
+  reader.set_model("m");
+  CHECK(models.Find(reader).ok());
+  reader.set_model_id(joined->model().id());
+  CHECK(models.Find(reader).status().code() == absl::StatusCode::kAborted);
+}
+
+TEST_CASE("Deleting a model frees its center at once, whoever still holds the model") {
+  Models models({});
+  REQUIRE(models.Create(Named("m")).ok());
+  const auto held = Find(models, "m");
+  Initialize(held.get(), {1, 2});
+  CHECK(models.budget()->used_bytes(BudgetKind::kCenters) == 2 * sizeof(float));
+  const std::weak_ptr<const Snapshot> center = TakeSnapshot(held.get());
+  REQUIRE(models.Delete("m").ok());
+  CHECK(models.budget()->used_bytes(BudgetKind::kCenters) == 0);
+  CHECK(center.expired());
+  CHECK_FALSE(held->Describe().initialized());
+}
+
 TEST_CASE("Deleting a model answers whoever waits in it with NOT_FOUND, and frees its name") {
   Models models({});
   REQUIRE(models.Create(Named("m")).ok());
@@ -187,8 +233,10 @@ TEST_CASE("A join answers with the model's whole specification, the incarnation 
   CHECK(reply->model().spec().hyperparameters_size() == 2);
   CHECK(reply->incarnation() == 1);
   CHECK(reply->lease_s() == 12);
-  CHECK(reply->model().workers_size() == 0);
   CHECK(reply->model().live_workers() == 1);
+  CHECK(reply->model().workers_size() == 0);
+  CHECK(reply->model().id() == Find(models, "m")->id());
+  CHECK(reply->daemon_id() == models.daemon_id());
 }
 
 TEST_CASE("Leases run out in every model at the tick") {
@@ -247,9 +295,9 @@ TEST_CASE("The members of an ensemble begin with its initial center, and go thei
   const auto x = Find(models, "e/0");
   ModelWorker worker(x.get(), "x");
   REQUIRE(worker.Commit({1, 1}).status.ok());
-  CHECK(Floats(*x->TakeSnapshot()) == std::vector<float>{6, 7});
-  CHECK(Floats(*Find(models, "e/1")->TakeSnapshot()) == std::vector<float>{5, 6});
-  CHECK(Floats(*Find(models, "e")->TakeSnapshot()) == std::vector<float>{5, 6});
+  CHECK(Floats(*TakeSnapshot(x.get())) == std::vector<float>{6, 7});
+  CHECK(Floats(*TakeSnapshot(Find(models, "e/1").get())) == std::vector<float>{5, 6});
+  CHECK(Floats(*TakeSnapshot(Find(models, "e").get())) == std::vector<float>{5, 6});
 }
 
 TEST_CASE("An ensemble without an initial center leaves it to each worker") {
@@ -271,6 +319,79 @@ TEST_CASE("An ensemble is described with the workers of all its members") {
   CHECK(info->workers(0).worker() == "x");
   CHECK(info->workers(1).worker() == "y");
   CHECK(models.Describe("e/1")->workers_size() == 1);
+}
+
+v1::ReportHistoryRequest ReportOf(const v1::JoinReply& joined, const std::string& worker, uint64_t nonce) {
+  v1::ReportHistoryRequest request;
+  v1::Participant* p = request.mutable_participant();
+  p->set_model(joined.model().spec().name());
+  p->set_worker(worker);
+  p->set_incarnation(joined.incarnation());
+  p->set_nonce(nonce);
+  p->set_model_id(joined.model().id());
+  p->set_daemon_id(joined.daemon_id());
+  v1::HistoryRecord* record = request.add_records();
+  record->set_step(1);
+  record->set_loss(static_cast<double>(nonce));
+  return request;
+}
+
+TEST_CASE("The history of an ensemble is that of all its members, averaged over them if asked so") {
+  Models models({});
+  REQUIRE(models.Create(Named("e", MakeSpec("ensemble", 1))).ok());
+  for (const uint64_t nonce : {1, 2}) {
+    const std::string worker = absl::StrCat("w", nonce);
+    const auto joined = models.Join(JoinRequestOf("e", worker, nonce));
+    REQUIRE(joined.ok());
+    const v1::ReportHistoryRequest report = ReportOf(*joined, worker, nonce);
+    REQUIRE((*models.Find(report.participant()))->Report(report).ok());
+  }
+  v1::GetHistoryRequest request;
+  request.set_model("e");
+  const auto whole = models.ReadHistory(request);
+  REQUIRE(whole.ok());
+  REQUIRE(whole->workers_size() == 2);
+  CHECK(whole->workers(0).worker() == "w1");
+  CHECK(whole->workers(1).worker() == "w2");
+  request.set_averaged(true);
+  const auto averaged = models.ReadHistory(request);
+  REQUIRE(averaged->workers_size() == 1);
+  CHECK(averaged->workers(0).records(0).loss() == 1.5);
+  request.set_averaged(false);
+  request.set_model("e/1");
+  REQUIRE(models.ReadHistory(request)->workers_size() == 1);
+  CHECK(models.ReadHistory(request)->workers(0).worker() == "w2");
+}
+
+TEST_CASE("Joining by a member's own name joins that member, and does not nest") {
+  Models models({});
+  REQUIRE(models.Create(Named("e", MakeSpec("ensemble", 1))).ok());
+  REQUIRE(Join(&models, "e", "x") == "e/0");
+  CHECK(Join(&models, "e/0", "x") == "e/0");
+  CHECK(Join(&models, "e/0", "other") == "e/0");
+  CHECK(Names(models) == std::vector<std::string>{"e", "e/0"});
+}
+
+TEST_CASE("A join that is refused leaves no member behind") {
+  Models models({.max_models = 2});
+  REQUIRE(models.Create(Named("e", MakeSpec("ensemble", 1))).ok());
+  CHECK(models.Join(JoinRequestOf("e", std::string(300, 'x'))).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(models.Join(JoinRequestOf("e", "x", /*nonce=*/0)).status().code() == absl::StatusCode::kInvalidArgument);
+  v1::JoinRequest high = JoinRequestOf("e", "x");
+  high.set_incarnation(UINT64_MAX);
+  CHECK(models.Join(high).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(Names(models) == std::vector<std::string>{"e"});
+  CHECK(Join(&models, "e", "x") == "e/0");
+}
+
+TEST_CASE("A model that took a deleted member's name is not handed out to its worker") {
+  Models models({});
+  REQUIRE(models.Create(Named("e", MakeSpec("ensemble", 1))).ok());
+  REQUIRE(Join(&models, "e", "x") == "e/0");
+  REQUIRE(models.Delete("e/0").ok());
+  REQUIRE(models.Create(Named("e/0")).ok());
+  CHECK(models.Join(JoinRequestOf("e", "x")).status().code() == absl::StatusCode::kAlreadyExists);
+  CHECK(Find(models, "e/0")->Describe().spec().algorithm() == "downpour");
 }
 
 TEST_CASE("Deleting an ensemble deletes its members and forgets who had which") {

@@ -144,11 +144,9 @@ std::unique_ptr<Model> MakeInitialized(const std::string& algorithm, const std::
   return model;
 }
 
-ExchangeAnswer Exchange(Model* model, uint64_t sequence, CommitBuffer commit) {
-  ExchangeAnswer answer;
-  model->Exchange({.worker = "a", .incarnation = 1, .sequence = sequence, .commit_floats = 2, .pull = true},
-                  std::move(commit), [&](ExchangeAnswer got) { answer = std::move(got); });
-  return answer;
+ExchangeAnswer Exchange(const ModelWorker& worker, Model* model, uint64_t sequence, CommitBuffer commit) {
+  return ExchangeAtOnce(model, {.caller = worker.caller(), .sequence = sequence, .floats = 2, .pull = true},
+                        std::move(commit));
 }
 
 TEST_CASE("A model refuses an unstable commit that changed, counts it, and nothing else of it has moved") {
@@ -158,12 +156,12 @@ TEST_CASE("A model refuses an unstable commit that changed, counts it, and nothi
   const auto model = MakeInitialized("aeasgd", consistency);
   ModelWorker a(model.get(), "a");
   REQUIRE(a.Exchange({4, 8}).status.ok());
-  const auto held = model->TakeSnapshot();
+  const auto held = TakeSnapshot(model.get());
   const v1::ModelInfo before = model->Describe();
   REQUIRE(before.pinned_bytes() == 2 * sizeof(float));  // the answer, until it is acknowledged
 
-  const ExchangeAnswer answer = not_finite ? Exchange(model.get(), 2, Unstable({1, kNan}))
-                                           : Exchange(model.get(), 2, Unstable(Share({1, 2}), [] { return false; }));
+  const ExchangeAnswer answer = not_finite ? Exchange(a, model.get(), 2, Unstable({1, kNan}))
+                                           : Exchange(a, model.get(), 2, Unstable(Share({1, 2}), [] { return false; }));
   CHECK_FALSE(answer.committed);
   if (not_finite) {
     CHECK(answer.status.code() == absl::StatusCode::kInvalidArgument);
@@ -172,7 +170,7 @@ TEST_CASE("A model refuses an unstable commit that changed, counts it, and nothi
     CHECK(answer.status.code() == absl::StatusCode::kUnavailable);
     CHECK_THAT(std::string(answer.status.message()), Contains("changed while it was applied"));
   }
-  CHECK(model->TakeSnapshot() == held);
+  CHECK(TakeSnapshot(model.get()) == held);
   v1::ModelInfo after = model->Describe();
   CHECK(after.rejected() == 1);
   CHECK(DescribeWorker(*model, "a").rejected() == 1);
@@ -188,27 +186,28 @@ TEST_CASE("A model refuses an unstable commit that changed, counts it, and nothi
   CHECK(Floats(*retried.center) == Vector{0, 0});
 
   // The sequence was not used up.
-  CHECK(Exchange(model.get(), 2, Unstable({4, 8})).status.ok());
+  CHECK(Exchange(a, model.get(), 2, Unstable({4, 8})).status.ok());
   CHECK(model->Describe().version() == 2);
 }
 
-TEST_CASE("Rounds and first centers take unstable floats only after they were made stable") {
+TEST_CASE("Rounds make unstable floats stable first; first centers take them only after that") {
   const auto model = MakeInitialized("averaging", "sync");
   ModelWorker a(model.get(), "a");
-  CHECK(Exchange(model.get(), 1, Unstable({1, 2})).status.code() == absl::StatusCode::kInternal);
+  CHECK(Exchange(a, model.get(), 1, Unstable(Share({1, 2}), [] { return false; })).status.code() ==
+        absl::StatusCode::kUnavailable);
+  CHECK(Exchange(a, model.get(), 1, Unstable({1, kNan})).status.code() == absl::StatusCode::kInvalidArgument);
   CHECK(model->Describe().version() == 0);
-  CommitBuffer stable = Unstable({1, 2});
-  REQUIRE(stable.MakeStable().ok());
-  CHECK(Exchange(model.get(), 1, std::move(stable)).status.ok());
-  CHECK(Floats(*model->TakeSnapshot()) == Vector{1, 2});
+  CHECK(model->Describe().rejected() == 2);
+  CHECK(Exchange(a, model.get(), 1, Unstable({1, 2})).status.ok());
+  CHECK(Floats(*TakeSnapshot(model.get())) == Vector{1, 2});
 
   const auto fresh = MakeModel(MakeSpec("downpour", 2));
   CommitBuffer center = Unstable({3, 4});
-  CHECK(fresh->Initialize(&center).code() == absl::StatusCode::kInternal);
+  CHECK(TryInitialize(fresh.get(), Unstable({3, 4})).code() == absl::StatusCode::kInternal);
   CHECK_FALSE(fresh->Describe().initialized());
   REQUIRE(center.MakeStable().ok());
-  CHECK(fresh->Initialize(&center).ok());
-  CHECK(Floats(*fresh->TakeSnapshot()) == Vector{3, 4});
+  CHECK(TryInitialize(fresh.get(), std::move(center)).ok());
+  CHECK(Floats(*TakeSnapshot(fresh.get())) == Vector{3, 4});
 }
 
 TEST_CASE("Floats made stable are the sender's no more, and were searched for NaN") {

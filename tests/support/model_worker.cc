@@ -1,6 +1,8 @@
 #include "tests/support/model_worker.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -51,9 +53,30 @@ std::vector<float> Floats(const Snapshot& snapshot) {
   return floats;
 }
 
+absl::Status TryInitialize(Model* model, CommitBuffer center) {
+  std::promise<absl::Status> status;
+  model->Initialize(std::move(center), Reservation(), [&](const absl::Status& s) { status.set_value(s); });
+  return status.get_future().get();
+}
+
+std::shared_ptr<const Snapshot> TakeSnapshot(Model* model) {
+  if (!model->Describe(/*workers=*/false).initialized()) return nullptr;
+  std::promise<std::shared_ptr<const Snapshot>> snapshot;
+  model->Pull({.pull = true}, Reservation(), [&](const ExchangeAnswer& answer) {
+    snapshot.set_value(answer.status.ok() ? answer.center->snapshot : nullptr);
+  });
+  return snapshot.get_future().get();
+}
+
+ExchangeAnswer ExchangeAtOnce(Model* model, const ExchangeCall& call, CommitBuffer commit) {
+  std::promise<ExchangeAnswer> answer;
+  model->Exchange(call, std::move(commit), Reservation(),
+                  [&](ExchangeAnswer got) { answer.set_value(std::move(got)); });
+  return answer.get_future().get();
+}
+
 void Initialize(Model* model, std::vector<float> center) {
-  CommitBuffer buffer = MakeBuffer(std::move(center));
-  const absl::Status status = model->Initialize(&buffer);
+  const absl::Status status = TryInitialize(model, MakeBuffer(std::move(center)));
   INFO(status);
   REQUIRE(status.ok());
 }
@@ -68,9 +91,11 @@ v1::WorkerInfo DescribeWorker(const Model& model, const std::string& worker) {
 }
 
 ModelWorker::ModelWorker(Model* model, std::string name, uint64_t incarnation) : model_(model), name_(std::move(name)) {
-  auto joined = model_->Join(name_, incarnation, /*nonce=*/0);
+  static std::atomic<uint64_t> nonces{1000};
+  caller_ = {.worker = name_, .nonce = ++nonces};
+  auto joined = model_->Join(name_, incarnation, caller_.nonce);
   if (!joined.ok()) throw std::runtime_error(joined.status().ToString());
-  incarnation_ = *joined;
+  caller_.incarnation = *joined;
 }
 
 ModelWorker::~ModelWorker() { Cancel(); }
@@ -93,26 +118,26 @@ void ModelWorker::StartRetry() { Begin(/*with_commit=*/true, call_.pull); }
 
 void ModelWorker::StartPull() {
   Begin(/*with_commit=*/false, /*pull=*/true);
-  CallExchange(/*with_bytes=*/false);
+  Wait();
 }
 
 void ModelWorker::StartAskAgain() {
   Begin(/*with_commit=*/false, call_.pull);
   call_.sequence = sequence_;
-  CallExchange(/*with_bytes=*/false);
+  Wait();
 }
 
 void ModelWorker::Begin(bool with_commit, bool pull) {
   {
     MutexLock lock(&mutex_);
     if (stage_ != Stage::kIdle) throw std::logic_error("one exchange at a time");
+    ended_ = false;
     stage_ = with_commit ? Stage::kBeginning : Stage::kExchanging;
   }
-  call_ = {.worker = name_,
-           .incarnation = incarnation_,
+  call_ = {.caller = caller_,
            .sequence = with_commit ? sequence_ : 0,
            .base_version = base_version_,
-           .commit_floats = with_commit ? commit_.size() : 0,
+           .floats = with_commit ? commit_.size() : 0,
            .pull = pull,
            .deadline = model_->Now() + wait_,
            .tag = this};
@@ -137,19 +162,25 @@ void ModelWorker::CallExchange(bool with_bytes) {
   }
   std::optional<CommitBuffer> bytes;
   if (with_bytes) bytes = MakeBuffer(commit_);
-  model_->Exchange(call_, std::move(bytes), [this](ExchangeAnswer answer) { Exchanged(std::move(answer)); });
+  model_->Exchange(call_, std::move(bytes), Reservation(),
+                   [this](ExchangeAnswer answer) { Exchanged(std::move(answer)); });
+}
+
+void ModelWorker::Wait() {
+  Model::Done done = [this](ExchangeAnswer answer) { Exchanged(std::move(answer)); };
+  call_.sequence == 0 ? model_->BeginPull(call_, std::move(done)) : model_->Await(call_, std::move(done));
 }
 
 void ModelWorker::Exchanged(ExchangeAnswer answer) {
+  const bool committed = call_.sequence == 0 || answer.committed;
+  if (answer.status.ok() && call_.pull && committed && answer.center == nullptr) {
+    return model_->Pull(call_, Reservation(), [this](ExchangeAnswer pulled) { Exchanged(std::move(pulled)); });
+  }
   Outcome outcome{
       .status = answer.status, .committed = answer.committed, .version = answer.version, .staleness = answer.staleness};
-  if (answer.status.ok() && call_.pull) {
-    auto center = model_->Pull(call_);
-    outcome.status = center.status();
-    if (center.ok()) {
-      outcome.center = *std::move(center);
-      outcome.version = base_version_ = outcome.center->version;
-    }
+  if (answer.center != nullptr) {
+    outcome.center = answer.center->snapshot;
+    base_version_ = outcome.center->version;
   }
   EndWith(std::move(outcome));
 }
@@ -171,11 +202,17 @@ bool ModelWorker::waiting() const {
   return stage_ == Stage::kBeginning || stage_ == Stage::kExchanging;
 }
 
+bool ModelWorker::training() const {
+  MutexLock lock(&mutex_);
+  return stage_ == Stage::kIdle && ended_;
+}
+
 Outcome ModelWorker::End() {
   MutexLock lock(&mutex_);
   while (stage_ != Stage::kIdle) {
     if (changed_.WaitWithTimeout(&mutex_, absl::Minutes(1))) throw std::runtime_error("the exchange does not end");
   }
+  ended_ = true;
   return std::exchange(outcome_, {});
 }
 

@@ -32,8 +32,15 @@ CommitBuffer MakeBuffer(std::vector<float> floats);
 
 std::vector<float> Floats(const Snapshot& snapshot);
 
+absl::Status TryInitialize(Model* model, CommitBuffer center);
 // Gives the model its initial center.
 void Initialize(Model* model, std::vector<float> center);
+
+// Waits for an apply that is under way. Null without a center.
+std::shared_ptr<const Snapshot> TakeSnapshot(Model* model);
+
+// An exchange at once, without BeginCommit, whose answer must not have to wait.
+ExchangeAnswer ExchangeAtOnce(Model* model, const ExchangeCall& call, CommitBuffer commit);
 
 // Fails the test unless the model has a worker of that name.
 v1::WorkerInfo DescribeWorker(const Model& model, const std::string& worker);
@@ -59,7 +66,7 @@ class ModelWorker {
   ModelWorker& operator=(const ModelWorker&) = delete;
 
   const std::string& name() const { return name_; }
-  uint64_t incarnation() const { return incarnation_; }
+  const Caller& caller() const { return caller_; }
   uint64_t sequence() const { return sequence_; }
   int64_t base_version() const { return base_version_; }
 
@@ -83,6 +90,8 @@ class ModelWorker {
 
   // Whether the model holds the exchange up.
   bool waiting() const;
+  // Whether the last exchange was ended with End, and the next may begin.
+  bool training() const;
   // Waits for the end of the exchange.
   Outcome End();
   void Cancel() { model_->CancelWait(this); }
@@ -92,9 +101,9 @@ class ModelWorker {
   Outcome Pull();
   Outcome Retry();
 
-  void Acknowledge() { model_->Acknowledge(name_, incarnation_, sequence_); }
-  absl::Status Heartbeat() { return model_->Heartbeat(name_, incarnation_); }
-  absl::Status Leave(const std::string& error = "") { return model_->Leave(name_, incarnation_, error); }
+  void Acknowledge() { model_->Acknowledge(caller_, sequence_); }
+  absl::Status Heartbeat() { return model_->Heartbeat(caller_); }
+  absl::Status Leave(const std::string& error = "") { return model_->Leave(caller_, error); }
 
  private:
   enum class Stage { kIdle, kBeginning, kMaySend, kExchanging };
@@ -102,12 +111,13 @@ class ModelWorker {
   void Begin(bool with_commit, bool pull);
   void Began(ExchangeAnswer answer);
   void CallExchange(bool with_bytes);
+  void Wait();
   void Exchanged(ExchangeAnswer answer);
   void EndWith(Outcome outcome);
 
   Model* const model_;
   const std::string name_;
-  uint64_t incarnation_ = 0;
+  Caller caller_;
 
   // Only change between exchanges.
   absl::Duration wait_ = absl::InfiniteDuration();
@@ -121,6 +131,7 @@ class ModelWorker {
   CondVar changed_;
   Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kIdle;
   Outcome outcome_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = true;  // and taken
 };
 
 }  // namespace paramd::testing

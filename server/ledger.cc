@@ -1,0 +1,160 @@
+#include "server/ledger.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+namespace {
+
+absl::Status NonFiniteInitial(const v1::ModelSpec& spec, int64_t index) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the initial center of model '", spec.name(), "' is NaN or infinite in ",
+      DescribePosition(spec, static_cast<uint64_t>(index)), "; check the file or the initializer it comes from"));
+}
+
+// The CRC-32 of each tensor.
+std::vector<uint32_t> Checksums(const v1::ModelSpec& spec, CommitBuffer* floats) {
+  std::vector<uint32_t> checksums;
+  CommitBuffer::Reader reader(floats, /*release=*/false);
+  for (const v1::Tensor& tensor : spec.tensors()) {
+    uLong crc = 0;
+    for (size_t left = TensorFloats(tensor); left > 0;) {
+      const absl::Span<const float> piece = reader.Read(std::min(left, kPieceFloats));
+      crc = crc32(crc, reinterpret_cast<const Bytef*>(piece.data()), static_cast<uInt>(piece.size() * sizeof(float)));
+      left -= piece.size();
+    }
+    checksums.push_back(static_cast<uint32_t>(crc));
+  }
+  return checksums;
+}
+
+}  // namespace
+
+size_t LedgerState::pinned_bytes() const {
+  if (pool == nullptr) return 0;
+  const size_t allocated = pool->allocated_bytes();
+  return allocated - std::min(own_bytes, allocated);
+}
+
+Ledger::Ledger(const CheckedSpec* spec, const ServerHalf* algorithm, bool rounds, std::shared_ptr<ApplyPool> pool,
+               Budget* budget)
+    : spec_(*spec), algorithm_(*algorithm), rounds_(rounds), apply_pool_(std::move(pool)), budget_(budget) {}
+
+LedgerState Ledger::state() const {
+  if (!center_.has_value()) return {};
+  return {.initialized = true,
+          .version = center_->version(),
+          .problem = problem_,
+          .pool = center_->pool(),
+          .own_bytes = center_->own_bytes()};
+}
+
+Reservation Ledger::Count(BudgetKind kind) const {
+  return budget_ != nullptr ? budget_->Count(kind, spec_.floats * sizeof(float)) : Reservation();
+}
+
+absl::StatusOr<bool> Ledger::Initialize(CommitBuffer* floats) {
+  const std::string& name = spec_.spec.name();
+  if (floats->floats() != spec_.floats || !floats->complete()) {
+    return absl::InvalidArgumentError(absl::StrCat("the initial center of model '", name, "' has ", floats->received(),
+                                                   " floats where the model has ", spec_.floats));
+  }
+  if (floats->unstable()) {
+    return absl::InternalError("the floats may still change while they are read: they were not made stable first");
+  }
+  if (floats->first_non_finite() >= 0) return NonFiniteInitial(spec_.spec, floats->first_non_finite());
+  std::vector<uint32_t> checksums = Checksums(spec_.spec, floats);
+  if (!center_.has_value()) {
+    center_.emplace(spec_.floats, algorithm_.state_vectors(), apply_pool_);
+    center_->Set(floats);
+    center_room_ = Count(BudgetKind::kCenters);
+    initial_checksums_ = std::move(checksums);
+    return true;
+  }
+  std::vector<std::string> differing;
+  for (int i = 0; i < spec_.spec.tensors_size(); ++i) {
+    if (checksums[i] == initial_checksums_[i]) continue;
+    differing.push_back(absl::StrCat("'", spec_.spec.tensors(i).name(), "'"));
+  }
+  if (differing.empty()) return false;
+  return absl::AlreadyExistsError(absl::StrCat("model '", name, "' was initialized before with other values of ",
+                                               differing.size(), " of its ", spec_.spec.tensors_size(),
+                                               " tensors, first of ", differing.front(),
+                                               "; pull the center to go on from it, or delete the model"));
+}
+
+void Ledger::InitializeFrom(const InitialCenter& initial) {
+  if (center_.has_value()) return;
+  center_.emplace(*initial.snapshot, algorithm_.state_vectors(), apply_pool_);
+  center_room_ = Count(BudgetKind::kCenters);
+  initial_checksums_ = initial.checksums;
+}
+
+InitialCenter Ledger::Initial() { return {center_->TakeSnapshot(), initial_checksums_}; }
+
+absl::Status Ledger::Merge(const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
+  if (rounds_) {
+    if (commit->unstable()) return absl::InternalError("a commit of a round that was not made stable first");
+    if (sum_room_.empty()) sum_room_ = Count(BudgetKind::kRounds);
+    center_->Fold(&algorithm_, info, commit, base);
+  } else if (!center_->Apply(&algorithm_, info, commit, base) && center_->failure().empty()) {
+    return commit->first_non_finite() >= 0 ? absl::InvalidArgumentError("NaN or infinite")
+                                           : CommitBuffer::ChangedError();
+  }
+  NoteProblem();
+  return center_->failure().empty() ? absl::OkStatus() : problem_;
+}
+
+void Ledger::FinishRound() {
+  before_round_.reset();
+  center_->FinishRound(&algorithm_);
+  NoteProblem();
+}
+
+void Ledger::NoteProblem() {
+  if (!problem_.ok()) return;
+  const std::string& name = spec_.spec.name();
+  if (!center_->failure().empty()) {
+    problem_ = absl::FailedPreconditionError(
+        absl::StrCat("model '", name, "' can't be trained further: its algorithm '", spec_.spec.algorithm(),
+                     "' threw in version ", center_->version(), ": ", center_->failure(),
+                     "; mend it, delete the model and begin anew from the last good parameters"));
+  } else if (center_->first_non_finite() >= 0) {
+    problem_ = absl::FailedPreconditionError(absl::StrCat(
+        "model '", name, "' can't be trained further: its center is NaN or infinite since version ", center_->version(),
+        ", first in ", DescribePosition(spec_.spec, static_cast<uint64_t>(center_->first_non_finite())),
+        ", although every commit was finite; training has probably diverged: delete the model and begin anew with a "
+        "lower learning rate"));
+  }
+}
+
+std::shared_ptr<const Snapshot> Ledger::TakeSnapshot() {
+  return center_.has_value() ? center_->TakeSnapshot() : nullptr;
+}
+
+std::shared_ptr<const HeldCenter> Ledger::BeforeRound() {
+  if (before_round_ == nullptr) {
+    before_round_ = std::make_shared<const HeldCenter>(
+        HeldCenter{.snapshot = center_->TakeSnapshot(), .room = Count(BudgetKind::kRounds)});
+  }
+  return before_round_;
+}
+
+std::optional<Image> Ledger::TakeImage() const {
+  if (!center_.has_value()) return std::nullopt;
+  return center_->TakeImage();
+}
+
+void Ledger::Free() {
+  before_round_.reset();
+  center_.reset();
+  center_room_.Release();
+  sum_room_.Release();
+}
+
+}  // namespace paramd

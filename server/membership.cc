@@ -1,0 +1,169 @@
+#include "server/membership.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+namespace {
+
+constexpr uint64_t kMaxIncarnation = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
+absl::Status Membership::CheckJoin(const std::string& worker, uint64_t incarnation, uint64_t nonce) {
+  if (worker.empty() || worker.size() > 256) {
+    return absl::InvalidArgumentError(absl::StrCat("a worker's name has ", worker.size(), " characters; use 1 to 256"));
+  }
+  if (nonce == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker '", worker, "' joins with the nonce 0; a join needs a random one that its retries repeat"));
+  }
+  if (incarnation > kMaxIncarnation) {
+    return absl::InvalidArgumentError(absl::StrCat("worker '", worker, "' joins as incarnation ", incarnation,
+                                                   "; the highest is ", kMaxIncarnation,
+                                                   ", and 0 lets the server "
+                                                   "count"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Membership::Joined> Membership::Join(const std::string& worker, uint64_t incarnation, uint64_t nonce,
+                                                    absl::Time now) {
+  if (auto status = CheckJoin(worker, incarnation, nonce); !status.ok()) return status;
+  const auto it = members_.find(worker);
+  Member* const known = it == members_.end() ? nullptr : it->second.get();
+  Joined joined;
+  if (known != nullptr && !known->left() && known->record.nonce == nonce &&
+      (incarnation == 0 || incarnation == known->record.incarnation)) {
+    joined.repeated = true;
+    joined.member = it->second;
+    Touch(known, now);
+    return joined;
+  }
+  const auto next = ChooseIncarnation(worker, incarnation, known);
+  if (!next.ok()) return next.status();
+  if (known != nullptr) {
+    joined.member = it->second;
+    if (!known->left()) joined.fenced = known->record.incarnation;
+    joined.dropped.push_back(Retire(known, v1::WorkerInfo::EXPIRED, ""));
+  } else {
+    if (members_.size() >= max_workers_) {
+      if (gone_.empty()) {
+        return absl::ResourceExhaustedError(absl::StrCat("model '", model_, "' has ", members_.size(),
+                                                         " live workers, as many as this server allows; raise "
+                                                         "--max_workers"));
+      }
+      joined.forgotten = members_.at(gone_.front()->record.name);
+      gone_.pop_front();
+      joined.forgotten->forgotten = true;
+      joined.dropped.push_back(std::exchange(joined.forgotten->session, {}));
+      floor_ = std::max(floor_, joined.forgotten->record.incarnation);
+      members_.erase(joined.forgotten->record.name);
+    }
+    joined.member = std::make_shared<Member>();
+    joined.member->record.name = worker;
+    members_.emplace(worker, joined.member);
+    joined.member->place = gone_.insert(gone_.end(), joined.member.get());
+  }
+  Member* const member = joined.member.get();
+  member->record.incarnation = *next;
+  member->record.nonce = nonce;
+  member->record.last = {};
+  member->session = {};
+  BecomeLive(member);
+  member->session.lease->Renew(now);
+  return joined;
+}
+
+absl::StatusOr<uint64_t> Membership::ChooseIncarnation(const std::string& worker, uint64_t asked,
+                                                       const Member* known) const {
+  const uint64_t last = known != nullptr ? known->record.incarnation : floor_;
+  if (asked == 0) {
+    if (last < kMaxIncarnation) return last + 1;
+    return absl::ResourceExhaustedError(absl::StrCat("worker '", worker, "' of model '", model_,
+                                                     "' has had the highest incarnation that there is; give it another "
+                                                     "name"));
+  }
+  if (known != nullptr && asked < last) {
+    return absl::AbortedError(absl::StrCat("worker '", worker, "' of model '", model_, "': incarnation ", asked,
+                                           " can't join because incarnation ", last,
+                                           " has; a later attempt has taken its place, so stop this one"));
+  }
+  if (known == nullptr && asked <= last) {
+    return absl::AbortedError(
+        absl::StrCat("worker '", worker, "' of model '", model_, "': incarnation ", asked,
+                     " can't join because workers up to "
+                     "incarnation ",
+                     last,
+                     " were forgotten (--max_workers), and a later attempt of this one may be among them; "
+                     "stop this one, or join as incarnation 0, which lets the server count"));
+  }
+  return asked;
+}
+
+absl::StatusOr<std::shared_ptr<Member>> Membership::Find(const Caller& caller) const {
+  const auto it = members_.find(caller.worker);
+  if (it == members_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("worker '", caller.worker, "' has not joined model '", model_, "'; join first"));
+  }
+  if (auto status = Check(*it->second, caller); !status.ok()) return status;
+  return it->second;
+}
+
+absl::Status Membership::Check(const Member& member, const Caller& caller) const {
+  const MemberRecord& record = member.record;
+  const auto who = [&] {
+    return absl::StrCat("worker '", record.name, "' of model '", model_, "': incarnation ", caller.incarnation);
+  };
+  if (member.forgotten) {
+    return absl::NotFoundError(absl::StrCat(who(),
+                                            " was forgotten after its lease had run out, to make room for "
+                                            "others (--max_workers); join again"));
+  }
+  if (caller.incarnation > record.incarnation) {
+    return absl::AbortedError(
+        absl::StrCat(who(), " has never joined; the last one that has is ", record.incarnation, "; join again"));
+  }
+  if (caller.incarnation < record.incarnation) {
+    return absl::AbortedError(absl::StrCat(who(), " was fenced by incarnation ", record.incarnation,
+                                           ", which joined under the same name; stop this one, or give it another "
+                                           "name"));
+  }
+  if (caller.nonce != record.nonce) {
+    return absl::AbortedError(absl::StrCat(who(),
+                                           " was fenced by another process, which joined as the same "
+                                           "incarnation (its nonce differs); stop this one, or give it another name"));
+  }
+  return absl::OkStatus();
+}
+
+bool Membership::Touch(Member* member, absl::Time now) {
+  member->session.lease->Renew(now);
+  if (member->state != v1::WorkerInfo::EXPIRED) return false;
+  BecomeLive(member);
+  return true;
+}
+
+void Membership::BecomeLive(Member* member) {
+  rule_.Enter(&member->record.standing);
+  member->state = v1::WorkerInfo::LIVE;
+  member->message.clear();
+  live_.splice(live_.end(), gone_, member->place);
+}
+
+MemberSession Membership::Retire(Member* member, v1::WorkerInfo::State state, std::string message) {
+  if (member->live()) {
+    rule_.Exit(&member->record.standing);
+    gone_.splice(gone_.end(), live_, member->place);
+  }
+  member->state = state;
+  member->message = std::move(message);
+  return std::exchange(member->session, {});
+}
+
+}  // namespace paramd

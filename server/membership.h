@@ -1,0 +1,146 @@
+// Who takes part in a model: names, incarnations, leases, fencing.
+#ifndef PARAMD_SERVER_MEMBERSHIP_H_
+#define PARAMD_SERVER_MEMBERSHIP_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/paramd.pb.h"
+#include "server/consistency.h"
+#include "server/held_center.h"
+
+namespace paramd {
+
+// Who calls: a worker as its join told it who it is.
+struct Caller {
+  std::string worker;  // empty: a reader
+  uint64_t incarnation = 0;
+  uint64_t nonce = 0;
+};
+
+inline Caller CallerOf(const v1::Participant& participant) {
+  return {.worker = participant.worker(), .incarnation = participant.incarnation(), .nonce = participant.nonce()};
+}
+
+// A worker's lease, renewed without any lock. Thread-safe.
+class Lease {
+ public:
+  void Renew(absl::Time now) { renewed_ns_.store(absl::ToUnixNanos(now), std::memory_order_relaxed); }
+  absl::Time renewed() const { return absl::FromUnixNanos(renewed_ns_.load(std::memory_order_relaxed)); }
+
+ private:
+  std::atomic<int64_t> renewed_ns_{0};
+};
+
+// Whoever receives a commit's bytes. Thread-safe.
+class ExchangeOwner {
+ public:
+  virtual ~ExchangeOwner() = default;
+
+  // Its worker left, expired or was fenced, or its model was deleted, while bytes of its commit were still to come.
+  // Called under no lock; it may come when they have all come.
+  virtual void OnGone(const absl::Status& why) = 0;
+};
+
+// The last commit of an incarnation, for its retries.
+struct LastCommit {
+  uint64_t sequence = 0;         // 0: none yet
+  uint64_t closed_sequence = 0;  // up to here, what was not applied never will be
+  int64_t version = 0;           // that it is answered with; sync: known when its round is over
+  int64_t staleness = 0;
+  int64_t base_version = -1;  // of the center that was last pulled
+};
+
+// What is known of a worker by its name, for as long as it is remembered.
+struct MemberRecord {
+  std::string name;
+  uint64_t incarnation = 0;
+  uint64_t nonce = 0;
+  LastCommit last;  // of this incarnation
+  Standing standing;
+  uint64_t commits = 0;
+  uint64_t pulls = 0;
+  uint64_t rejected = 0;
+  double staleness_sum = 0;
+};
+
+// What an incarnation has while it is live. Replaced whole.
+struct MemberSession {
+  std::shared_ptr<Lease> lease = std::make_shared<Lease>();
+  std::shared_ptr<const HeldCenter> answer;  // of elastic algorithms, until it is acknowledged
+  std::shared_ptr<const HeldCenter> base;    // if the algorithm needs it
+  std::weak_ptr<ExchangeOwner> receiving;    // the bytes of its next commit
+};
+
+struct Member {
+  MemberRecord record;
+  MemberSession session;
+  v1::WorkerInfo::State state = v1::WorkerInfo::STATE_UNSPECIFIED;
+  std::string message;
+  bool forgotten = false;
+  std::list<Member*>::iterator place;  // among the live, or among the gone
+
+  bool live() const { return state == v1::WorkerInfo::LIVE; }
+  bool left() const { return state == v1::WorkerInfo::LEFT || state == v1::WorkerInfo::FAILED; }
+};
+
+// Externally synchronized, by its model's lock. What it drops it hands out, because letting go of a session may call
+// others.
+class Membership {
+ public:
+  // All of them last as long as this.
+  Membership(const std::string* model, ConsistencyRule* rule, size_t max_workers)
+      : model_(*model), rule_(*rule), max_workers_(max_workers) {}
+
+  // INVALID_ARGUMENT for a join that no model would take.
+  static absl::Status CheckJoin(const std::string& worker, uint64_t incarnation, uint64_t nonce);
+
+  struct Joined {
+    std::shared_ptr<Member> member;
+    bool repeated = false;               // nothing changed but the lease
+    uint64_t fenced = 0;                 // the incarnation that was live, or may still think so; 0: none
+    std::shared_ptr<Member> forgotten;   // made room
+    std::vector<MemberSession> dropped;  // of both
+  };
+  // Makes the worker live. INVALID_ARGUMENT, RESOURCE_EXHAUSTED, ABORTED.
+  absl::StatusOr<Joined> Join(const std::string& worker, uint64_t incarnation, uint64_t nonce, absl::Time now);
+
+  // NOT_FOUND, ABORTED.
+  absl::StatusOr<std::shared_ptr<Member>> Find(const Caller& caller) const;
+  // OK if the member is still who called.
+  absl::Status Check(const Member& member, const Caller& caller) const;
+
+  // A sign of life, which makes a member live whose lease ran out. Returns whether it did.
+  bool Touch(Member* member, absl::Time now);
+  // No longer live. Returns what it had.
+  MemberSession Retire(Member* member, v1::WorkerInfo::State state, std::string message);
+
+  const std::map<std::string, std::shared_ptr<Member>>& members() const { return members_; }
+  const std::list<Member*>& live() const { return live_; }
+
+ private:
+  absl::StatusOr<uint64_t> ChooseIncarnation(const std::string& worker, uint64_t asked, const Member* known) const;
+  void BecomeLive(Member* member);
+
+  const std::string& model_;
+  ConsistencyRule& rule_;
+  const size_t max_workers_;
+
+  std::map<std::string, std::shared_ptr<Member>> members_;
+  std::list<Member*> live_;
+  std::list<Member*> gone_;  // longest first
+  uint64_t floor_ = 0;       // no forgotten name had a higher incarnation
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_SERVER_MEMBERSHIP_H_
