@@ -117,6 +117,13 @@ Reservation Budget::Count(BudgetKind kind, uint64_t bytes) {
   return reservation;
 }
 
+Reservation Budget::Watch(std::weak_ptr<ReservationOwner> owner) {
+  MutexLock lock(&mutex_);
+  Reservation watch = HoldLocked(BudgetKind::kInFlight, 0, std::move(owner));
+  watch.Pause();
+  return watch;
+}
+
 bool Budget::Cancel(const void* tag) {
   std::list<Waiter> cancelled;
   {

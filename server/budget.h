@@ -117,6 +117,9 @@ class Budget {
   // At once or not at all: an empty reservation if there is no room or somebody waits.
   Reservation TryReserve(uint64_t bytes, std::weak_ptr<ReservationOwner> owner = {});
 
+  // Holds no bytes, but stalls as those do that hold some. Paused at first.
+  Reservation Watch(std::weak_ptr<ReservationOwner> owner);
+
   // Forgets a waiting request; returns false if it had its turn.
   bool Cancel(const void* tag);
 
@@ -128,6 +131,7 @@ class Budget {
   // the timeout late. `overslept`: how much later than due this call comes, which counts against nobody.
   void Tick(absl::Duration overslept = absl::ZeroDuration());
 
+  absl::Duration stall_timeout() const { return options_.stall_timeout; }
   uint64_t used_bytes(BudgetKind kind) const;
   uint64_t max_in_flight_bytes() const;
   uint64_t waiting() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,6 +50,21 @@ absl::Status FitsEncoding(const Snapshot& center, v1::Encoding encoding) {
 
 }  // namespace
 
+struct Session::Exchange : public ExchangeOwner {
+  void OnGone(const absl::Status& why) override {
+    if (const auto owner = session.lock(); owner != nullptr) owner->OnGone(this, why);
+  }
+
+  std::weak_ptr<Session> session;
+  std::shared_ptr<Model> model;
+  ExchangeCall call;
+  bool initialize = false;
+  v1::Encoding encoding = v1::FLOAT32;
+  std::shared_ptr<const Segment> segment;  // that the floats go through; null: through messages
+  std::shared_ptr<Lease> lease;            // renewed as they go; may be null
+  absl::Status gone;                       // guarded by the session's lock
+};
+
 Session::Session(const SessionEnvironment* environment)
     : live_(environment->calls), environment_(*environment), stream_(&context_) {}
 
@@ -58,6 +74,9 @@ void Session::Listen(const SessionEnvironment* environment) {
   environment->service->RequestExchange(&session->context_, &session->stream_, environment->queue, environment->queue,
                                         session->on_started_.Arm(session));
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The stream
 
 void Session::OnStarted(bool ok) {
   if (!ok) {
@@ -69,6 +88,7 @@ void Session::OnStarted(bool ok) {
   environment_.sessions->Add(shared_from_this());
   // OnDone may have come already, on another thread.
   if (done_) environment_.sessions->Remove(shared_from_this());
+  watch_ = environment_.models->budget()->Watch(weak_from_this());
   Read();
 }
 
@@ -77,30 +97,86 @@ void Session::OnDone(bool /*ok*/) {
   std::shared_ptr<Model> model;
   {
     MutexLock lock(&mutex_);
-    model = waiting_in_;
+    model = in_model_;
   }
   if (model != nullptr) model->CancelWait(this);
-  if (environment_.models->budget()->Cancel(this)) Finish(absl::CancelledError(""));
+  if (environment_.models->budget()->Cancel(this)) End(absl::CancelledError(""));
   environment_.sessions->Remove(shared_from_this());
 }
 
 void Session::Drain() {
-  draining_ = true;
-  if (interruptible_) context_.TryCancel();
+  bool reads = false;
+  {
+    MutexLock lock(&mutex_);
+    draining_ = true;
+    reads = at_ == At::kReading;
+  }
+  // Nothing is lost.
+  if (reads) context_.TryCancel();
 }
 
-void Session::WaitingIn(std::shared_ptr<Model> model) {
+void Session::OnStall() {
+  bool reads = false;
+  {
+    MutexLock lock(&mutex_);
+    if (at_ == At::kNowhere || !watch_.Stalled()) return;
+    reads = at_ == At::kReading;
+    if (reads) at_ = At::kNowhere;
+  }
+  // What can't be written ends as its write fails.
+  if (!reads) return context_.TryCancel();
+  const absl::Status status = absl::DeadlineExceededError(absl::StrCat(
+      "nothing of the commit came for ", absl::FormatDuration(environment_.models->budget()->stall_timeout()),
+      " (--stall_timeout), while it held room that others may need, so it was given up; send it again"));
+  if (!exchange_->initialize) exchange_->model->CountRejected(exchange_->call.caller, status);
+  End(status);
+}
+
+void Session::OnGone(Exchange* exchange, const absl::Status& why) {
+  {
+    MutexLock lock(&mutex_);
+    exchange->gone = why;
+    if (at_ != At::kReading || exchange_.get() != exchange) return;
+    at_ = At::kNowhere;
+  }
+  End(why);
+}
+
+bool Session::TakeTurn(At from) {
   MutexLock lock(&mutex_);
-  waiting_in_.swap(model);
+  if (at_ != from) return false;
+  at_ = At::kNowhere;
+  return true;
 }
 
 void Session::Read() {
-  interruptible_ = true;
-  if (draining_) context_.TryCancel();
+  // Between exchanges a peer may take its time.
+  exchange_ == nullptr ? watch_.Pause() : watch_.Progress();
+  absl::Status gone;
+  bool draining = false;
+  {
+    MutexLock lock(&mutex_);
+    if (exchange_ != nullptr) gone = exchange_->gone;
+    if (gone.ok()) at_ = At::kReading;
+    draining = draining_;
+  }
+  if (!gone.ok()) return End(gone);
+  if (draining) context_.TryCancel();
   stream_.Read(&in_, on_read_.Arm(shared_from_this()));
 }
 
-void Session::Finish(const absl::Status& status) {
+void Session::Write(const grpc::ByteBuffer& message) {
+  watch_.Progress();
+  {
+    MutexLock lock(&mutex_);
+    at_ = At::kWriting;
+  }
+  stream_.Write(message, on_written_.Arm(shared_from_this()));
+}
+
+void Session::End(const absl::Status& status) {
+  phase_ = Ended();
+  exchange_.reset();
   if (!status.ok()) context_.AddTrailingMetadata(kAnsweredKey, "1");
   stream_.Finish(ToGrpcStatus(status), on_finished_.Arm(shared_from_this()));
 }
@@ -108,168 +184,171 @@ void Session::Finish(const absl::Status& status) {
 void Session::OnFinished(bool /*ok*/) {}
 
 void Session::OnRead(bool ok) {
-  interruptible_ = false;
-  if (!ok) {
-    commit_.reset();
-    reservation_.Release();
-    return Finish(absl::OkStatus());
-  }
+  if (!TakeTurn(At::kReading)) return;
+  if (!ok) return End(absl::OkStatus());
   v1::ExchangeHeader header;
   DecodedExchange message;
-  if (auto status = DecodeExchange(&in_, &header, &message); !status.ok()) return Finish(status);
+  if (auto status = DecodeExchange(&in_, &header, &message); !status.ok()) return End(status);
   in_.Clear();
-  if (message.has_header) {
-    header_ = std::move(header);
-    return BeginExchange(std::move(message));
+  if (message.has_header) return Begin(header, std::move(message));
+  exchange_ != nullptr ? Receive(message) : Read();
+}
+
+void Session::OnWritten(bool ok) {
+  if (!TakeTurn(At::kWriting)) return;
+  if (!ok) return End(absl::OkStatus());
+  const auto* const sending = std::get_if<Sending>(&phase_);
+  if (sending != nullptr && sending->center != nullptr &&
+      sending->next_block < sending->center->snapshot->blocks.size()) {
+    if (exchange_->lease != nullptr) exchange_->lease->Renew(exchange_->model->Now());
+    return WriteBlocks(nullptr);
   }
-  // Without a commit under way, these are the rest of one that was refused.
-  if (commit_.has_value() || dropping_) return Receive(message);
+  phase_ = Idle();
+  exchange_.reset();
   Read();
 }
 
-void Session::BeginExchange(DecodedExchange message) {
-  commit_.reset();
-  segment_.reset();
-  reservation_.Release();
-  dropping_ = false;
-  const v1::Participant& participant = header_.participant();
+// ---------------------------------------------------------------------------------------------------------------------
+// From header to commit
+
+void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
+  phase_ = Waiting();
+  exchange_.reset();
+  const v1::Participant& participant = header.participant();
   auto model = environment_.models->Find(participant);
-  if (header_.has_acknowledge()) {
-    if (model.ok()) {
-      (*model)->Acknowledge(CallerOf(participant), header_.acknowledge().sequence());
-    }
+  if (header.has_acknowledge()) {
+    if (model.ok()) (*model)->Acknowledge(CallerOf(participant), header.acknowledge().sequence());
+    phase_ = Idle();
     return Read();
   }
   if (!model.ok()) return ReplyStatus(model.status());
-  if (header_.must_understand() != 0) {
+  if (header.must_understand() != 0) {
     return ReplyStatus(absl::UnimplementedError(
-        absl::StrCat("the exchange requires features (bits ", header_.must_understand(),
+        absl::StrCat("the exchange requires features (bits ", header.must_understand(),
                      ") that this server does not know; is the client newer than the server?")));
   }
-  model_ = *std::move(model);
-  const absl::Duration wait = std::min(absl::Milliseconds(header_.wait_ms()), kMaxWait);
-  call_ = {.caller = CallerOf(participant),
-           .pull = header_.has_pull() || header_.commit().pull() || header_.await().pull(),
-           .deadline = model_->Now() + wait,
-           .tag = this,
-           .cancelled = &done_};
-  switch (header_.operation_case()) {
-    case v1::ExchangeHeader::kInitialize:
-      call_.floats = header_.initialize().floats();
-      break;
-    case v1::ExchangeHeader::kCommit:
-      call_.sequence = header_.commit().sequence();
-      call_.base_version = header_.commit().base_version();
-      call_.floats = header_.commit().floats();
-      break;
-    case v1::ExchangeHeader::kAwait:
-      call_.sequence = header_.await().sequence();
-      break;
-    default:
-      break;
-  }
-  if (FloatBytes(header_.encoding()) == 0) {
+  if (FloatBytes(header.encoding()) == 0) {
     return ReplyStatus(absl::UnimplementedError(
-        absl::StrCat("encoding ", header_.encoding(),
+        absl::StrCat("encoding ", header.encoding(),
                      " is unknown to this server; it knows FLOAT32 (0), FLOAT16 (1) and BFLOAT16 (2). Is the client "
                      "newer than the server?")));
   }
-  if (header_.segment() != 0) {
-    if (auto status = FindSegment(); !status.ok()) return ReplyStatus(status);
+  const auto exchange = std::make_shared<Exchange>();
+  exchange->session = weak_from_this();
+  exchange->model = *std::move(model);
+  exchange->initialize = header.has_initialize();
+  exchange->encoding = header.encoding();
+  ExchangeCall& call = exchange->call;
+  call.caller = CallerOf(participant);
+  call.deadline = exchange->model->Now() + std::min(absl::Milliseconds(header.wait_ms()), kMaxWait);
+  call.tag = this;
+  call.cancelled = &done_;
+  exchange_ = exchange;
+  if (header.segment() != 0) {
+    if (auto status = FindSegment(header.segment(), exchange.get()); !status.ok()) return ReplyStatus(status);
   }
-  switch (header_.operation_case()) {
+  const auto exchanged = [self = shared_from_this()](ExchangeAnswer answer) { self->Exchanged(std::move(answer)); };
+  switch (header.operation_case()) {
     case v1::ExchangeHeader::kInitialize:
+      call.floats = header.initialize().floats();
+      if (auto status = CheckInitialize(*exchange); !status.ok()) return ReplyStatus(status);
+      return ReserveToReceive(std::move(first));
     case v1::ExchangeHeader::kCommit:
-      return BeginCommit(std::move(message));
+      call.sequence = header.commit().sequence();
+      call.base_version = header.commit().base_version();
+      call.floats = header.commit().floats();
+      call.pull = header.commit().pull();
+      call.owner = exchange;
+      exchange->lease = exchange->model->FindLease(call.caller);
+      return InModel([&](Model* in) {
+        in->BeginCommit(call, [self = shared_from_this(), first = std::move(first)](const ExchangeAnswer& answer) {
+          self->LeaveModel();
+          if (!answer.status.ok()) return self->ReplyStatus(answer.status);
+          if (!answer.committed) return self->ReserveToReceive(first);
+          self->phase_ = Dropping{0};
+          self->Receive(first);
+        });
+      });
     case v1::ExchangeHeader::kPull:
+      call.pull = true;
+      return InModel([&](Model* in) { in->BeginPull(call, exchanged); });
     case v1::ExchangeHeader::kAwait:
-      return Wait();
+      call.sequence = header.await().sequence();
+      call.pull = header.await().pull();
+      return InModel([&](Model* in) { in->Await(call, exchanged); });
     default:
       return ReplyStatus(absl::InvalidArgumentError(
           "an exchange without an operation that this server knows: initialize, commit, pull, await or acknowledge"));
   }
 }
 
-absl::Status Session::FindSegment() {
-  if (header_.has_initialize() || header_.encoding() != v1::FLOAT32) {
-    return absl::InvalidArgumentError(
-        "an initial center, and floats that are narrowed, do not go through shared memory; send them as data");
+template <typename Call>
+void Session::InModel(const Call& call) {
+  // Once the model answers, this session may already be at its next exchange, on another thread.
+  const std::shared_ptr<Exchange> exchange = exchange_;
+  {
+    MutexLock lock(&mutex_);
+    in_model_ = exchange->model;
   }
-  // Whoever knows this random number was given the segment.
-  segment_ = environment_.segments != nullptr ? environment_.segments->Find(header_.segment()) : nullptr;
-  if (segment_ == nullptr) {
-    return absl::UnavailableError("this server does not know that shared memory (any more); ask it for some again");
+  call(exchange->model.get());
+}
+
+void Session::LeaveModel() {
+  std::shared_ptr<Model> model;  // outside the lock
+  MutexLock lock(&mutex_);
+  model.swap(in_model_);
+}
+
+absl::Status Session::CheckInitialize(const Exchange& exchange) const {
+  const CheckedSpec& spec = exchange.model->checked_spec();
+  if (exchange.call.floats != spec.floats) {
+    return absl::InvalidArgumentError(absl::StrCat("the initial center of model '", exchange.model->name(), "' has ",
+                                                   exchange.call.floats, " floats where the model has ", spec.floats,
+                                                   "; compare the tensors with `paramctl show`"));
   }
-  const uint64_t floats = model_->checked_spec().floats;
-  if (segment_->Floats(LayOutSegment(floats).center_begin, floats).data() == nullptr) {
-    std::shared_ptr<const Segment> small = std::move(segment_);
-    return absl::InvalidArgumentError(absl::StrCat("shared memory of ", small->bytes(), " bytes is too small for the ",
-                                                   floats, " floats of model '", model_->name(), "'"));
+  if (exchange.encoding != v1::FLOAT32) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the initial center of model '", exchange.model->name(), "' comes as ", EncodingName(exchange.encoding),
+        ", but all workers begin with what it is exactly; send it as FLOAT32 (0)"));
   }
   return absl::OkStatus();
 }
 
-void Session::Exchange(std::optional<CommitBuffer> commit) {
-  // Once the model answers, this session may already be at its next exchange, on another thread.
-  const std::shared_ptr<Model> model = model_;
-  WaitingIn(model);
-  model->Exchange(call_, std::move(commit), std::move(reservation_),
-                  [self = shared_from_this()](ExchangeAnswer answer) { self->Exchanged(std::move(answer)); });
-}
-
-void Session::Wait() {
-  const std::shared_ptr<Model> model = model_;
-  WaitingIn(model);
-  Model::Done done = [self = shared_from_this()](ExchangeAnswer answer) { self->Exchanged(std::move(answer)); };
-  call_.sequence == 0 ? model->BeginPull(call_, std::move(done)) : model->Await(call_, std::move(done));
-}
-
-void Session::BeginCommit(DecodedExchange first) {
-  if (header_.has_initialize()) {
-    if (call_.floats != model_->checked_spec().floats) {
-      return ReplyStatus(absl::InvalidArgumentError(absl::StrCat(
-          "the initial center of model '", model_->name(), "' has ", call_.floats, " floats where the model has ",
-          model_->checked_spec().floats, "; compare the tensors with `paramctl show`")));
-    }
-    if (header_.encoding() != v1::FLOAT32) {
-      return ReplyStatus(absl::InvalidArgumentError(
-          absl::StrCat("the initial center of model '", model_->name(), "' comes as ", EncodingName(header_.encoding()),
-                       ", but all workers begin with what it is exactly; send it as FLOAT32 (0)")));
-    }
-    lease_ = nullptr;
-    return ReserveForCommit(std::move(first));
+absl::Status Session::FindSegment(uint64_t number, Exchange* exchange) const {
+  if (exchange->initialize || exchange->encoding != v1::FLOAT32) {
+    return absl::InvalidArgumentError(
+        "an initial center, and floats that are narrowed, do not go through shared memory; send them as data");
   }
-  lease_ = model_->FindLease(call_.caller);
-  const std::shared_ptr<Model> model = model_;
-  WaitingIn(model);
-  model->BeginCommit(call_, [self = shared_from_this(), first = std::move(first)](ExchangeAnswer answer) mutable {
-    if (!answer.status.ok()) return self->ReplyStatus(answer.status);
-    if (answer.committed) {
-      self->dropping_ = true;
-      self->dropped_floats_ = 0;
-      return self->Receive(first);
-    }
-    self->ReserveForCommit(std::move(first));
-  });
+  // Whoever knows this random number was given the segment.
+  auto segment = environment_.segments != nullptr ? environment_.segments->Find(number) : nullptr;
+  if (segment == nullptr) {
+    return absl::UnavailableError("this server does not know that shared memory (any more); ask it for some again");
+  }
+  const uint64_t floats = exchange->model->checked_spec().floats;
+  if (segment->Floats(LayOutSegment(floats).center_begin, floats).data() == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("shared memory of ", segment->bytes(),
+                                                   " bytes is too small for the ", floats, " floats of model '",
+                                                   exchange->model->name(), "'"));
+  }
+  exchange->segment = std::move(segment);
+  return absl::OkStatus();
 }
 
-void Session::ReserveForCommit(DecodedExchange first) {
-  const size_t float_bytes = FloatBytes(header_.encoding());
-  const uint64_t bytes = header_.has_initialize() ? model_->RoomToInitialize(float_bytes)
-                                                  : model_->RoomToReceive(float_bytes, segment_ != nullptr, call_.pull);
-  if (bytes == 0) return ReceiveCommit(first);
-  const auto receive = [self = shared_from_this()](Reservation reservation, const DecodedExchange& message) {
-    self->reservation_ = std::move(reservation);
-    self->ReceiveCommit(message);
-  };
+void Session::ReserveToReceive(DecodedExchange first) {
+  const Exchange& exchange = *exchange_;
+  const size_t float_bytes = FloatBytes(exchange.encoding);
+  const uint64_t bytes =
+      exchange.initialize ? exchange.model->RoomToInitialize(float_bytes)
+                          : exchange.model->RoomToReceive(float_bytes, exchange.segment != nullptr, exchange.call.pull);
+  if (bytes == 0) return StartReceiving(Reservation(), first);
   Budget* const budget = environment_.models->budget();
-  if (Reservation now = budget->TryReserve(bytes); !now.empty()) return receive(std::move(now), first);
+  if (Reservation room = budget->TryReserve(bytes); !room.empty()) return StartReceiving(std::move(room), first);
   if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
-  budget->Reserve({.tag = this, .bytes = bytes, .deadline = call_.deadline},
-                  [self = shared_from_this(), receive, first = std::move(first)](Reservation reservation) {
-                    reservation.empty() ? self->ReplyStatus(self->NoRoom()) : receive(std::move(reservation), first);
+  budget->Reserve({.tag = this, .bytes = bytes, .deadline = exchange.call.deadline},
+                  [self = shared_from_this(), first = std::move(first)](Reservation room) {
+                    room.empty() ? self->ReplyStatus(self->NoRoom()) : self->StartReceiving(std::move(room), first);
                   });
-  if (done_ && budget->Cancel(this)) Finish(absl::CancelledError(""));
+  if (done_ && budget->Cancel(this)) End(absl::CancelledError(""));
 }
 
 absl::Status Session::NoRoom() const {
@@ -279,152 +358,170 @@ absl::Status Session::NoRoom() const {
       "; back off and try again, the header of a commit before its bytes (or raise --max_in_flight_bytes)"));
 }
 
-void Session::ReceiveCommit(const DecodedExchange& first) {
-  commit_.emplace(call_.floats, header_.encoding());
-  if (segment_ != nullptr) {
-    commit_->set_still_whole(
-        [segment = segment_, sequence = call_.sequence] { return segment->LoadCommitWord() == sequence; });
+void Session::StartReceiving(Reservation room, const DecodedExchange& first) {
+  const Exchange& exchange = *exchange_;
+  CommitBuffer commit(exchange.call.floats, exchange.encoding);
+  if (exchange.segment != nullptr) {
+    commit.set_still_whole([segment = exchange.segment, sequence = exchange.call.sequence] {
+      return segment->LoadCommitWord() == sequence;
+    });
   }
+  phase_ = Receiving{std::move(room), std::move(commit)};
   Receive(first);
 }
 
-absl::Status Session::Append(const DecodedExchange& message) {
+void Session::Receive(const DecodedExchange& message) {
+  const Exchange& exchange = *exchange_;
+  if (exchange.lease != nullptr) exchange.lease->Renew(exchange.model->Now());
+  bool complete = false;
+  if (auto* const dropping = std::get_if<Dropping>(&phase_); dropping != nullptr) {
+    dropping->floats += ChunkBytes(message) / FloatBytes(exchange.encoding) + message.shared_floats;
+    complete = dropping->floats >= exchange.call.floats;
+  } else {
+    CommitBuffer& commit = std::get<Receiving>(phase_).commit;
+    if (message.has_chunk) {
+      if (auto status = Append(message, &commit); !status.ok()) {
+        if (!exchange.initialize) exchange.model->CountRejected(exchange.call.caller, status);
+        return ReplyStatus(status);
+      }
+    }
+    complete = commit.complete();
+  }
+  complete ? Received() : Read();
+}
+
+absl::Status Session::Append(const DecodedExchange& message, CommitBuffer* commit) const {
+  const std::shared_ptr<const Segment>& segment = exchange_->segment;
   const bool shared = message.shared_floats != 0;
-  if (shared != (segment_ != nullptr)) {
+  if (shared != (segment != nullptr)) {
     return absl::InvalidArgumentError(
         "a commit goes through the shared memory that its header names and nothing else, or else as data");
   }
-  if (!shared) return commit_->Append(message.offset, message.data, message.owner, message.owner_bytes);
-  const absl::Span<const float> floats = segment_->Floats(message.shared_begin, message.shared_floats);
+  if (!shared) return commit->Append(message.offset, message.data, message.owner, message.owner_bytes);
+  const absl::Span<const float> floats = segment->Floats(message.shared_begin, message.shared_floats);
   if (floats.data() == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("there are no ", message.shared_floats, " floats from byte ",
-                                                   message.shared_begin, " on in shared memory of ", segment_->bytes(),
+                                                   message.shared_begin, " on in shared memory of ", segment->bytes(),
                                                    " bytes, whose first page has none"));
   }
   // So nobody makes the daemon remember a place for every few floats.
-  if (message.shared_floats != call_.floats) {
-    return absl::InvalidArgumentError(absl::StrCat("a commit in shared memory is one chunk of all its ", call_.floats,
-                                                   " floats, not of ", message.shared_floats));
+  if (message.shared_floats != exchange_->call.floats) {
+    return absl::InvalidArgumentError(absl::StrCat("a commit in shared memory is one chunk of all its ",
+                                                   exchange_->call.floats, " floats, not of ", message.shared_floats));
   }
-  return commit_->AppendUnstable(message.offset, floats, segment_);
+  return commit->AppendUnstable(message.offset, floats, segment);
 }
 
-void Session::Receive(const DecodedExchange& message) {
-  if (lease_ != nullptr) lease_->Renew(model_->Now());
-  if (message.has_chunk) {
-    if (dropping_) {
-      dropped_floats_ += ChunkBytes(message) / FloatBytes(header_.encoding()) + message.shared_floats;
-    } else if (auto status = Append(message); !status.ok()) {
-      model_->CountRejected(call_.caller, status);
-      return ReplyStatus(status);
-    }
+void Session::Received() {
+  std::optional<CommitBuffer> commit;
+  Reservation room;
+  if (auto* const receiving = std::get_if<Receiving>(&phase_); receiving != nullptr) {
+    commit = std::move(receiving->commit);
+    room = std::move(receiving->room);
   }
-  const bool complete = dropping_ ? dropped_floats_ >= call_.floats : commit_->complete();
-  complete ? CommitReceived() : Read();
+  phase_ = Waiting();
+  const ExchangeCall& call = exchange_->call;
+  if (exchange_->initialize) {
+    return InModel([&](Model* in) {
+      in->Initialize(*std::move(commit), std::move(room), [self = shared_from_this()](const absl::Status& status) {
+        self->LeaveModel();
+        self->ReplyStatus(status);
+      });
+    });
+  }
+  InModel([&](Model* in) {
+    in->Exchange(call, std::move(commit), std::move(room),
+                 [self = shared_from_this()](ExchangeAnswer answer) { self->Exchanged(std::move(answer)); });
+  });
 }
 
-void Session::CommitReceived() {
-  dropping_ = false;
-  if (header_.has_initialize()) {
-    const std::shared_ptr<Model> model = model_;
-    return model->Initialize(*std::exchange(commit_, std::nullopt), std::move(reservation_),
-                             [self = shared_from_this()](const absl::Status& status) { self->ReplyStatus(status); });
-  }
-  Exchange(std::exchange(commit_, std::nullopt));
-}
+// ---------------------------------------------------------------------------------------------------------------------
+// From answer to reply
 
 void Session::Exchanged(ExchangeAnswer answer) {
-  WaitingIn(nullptr);
-  const bool committed = call_.sequence == 0 || answer.committed;
-  if (!answer.status.ok() || !call_.pull || !committed) return Reply(answer);
-  if (answer.center != nullptr) return SendCenter(answer);
-  environment_.models->budget()->Reserve(
-      {.tag = this, .bytes = model_->bytes(), .deadline = call_.deadline},
-      [self = shared_from_this(), answer](Reservation reservation) mutable {
-        if (reservation.empty()) {
-          answer.status = self->NoRoom();
-          return self->Reply(answer);
-        }
-        const std::shared_ptr<Model> model = self->model_;
-        model->Pull(self->call_, std::move(reservation), [self](const ExchangeAnswer& pulled) {
-          pulled.status.ok() ? self->SendCenter(pulled) : self->Reply(pulled);
-        });
-      });
-  if (done_ && environment_.models->budget()->Cancel(this)) Finish(absl::CancelledError(""));
+  LeaveModel();
+  const ExchangeCall& call = exchange_->call;
+  const bool has_center = call.pull && (call.sequence == 0 || answer.committed);
+  if (!answer.status.ok() || !has_center) return Reply(answer);
+  if (answer.center != nullptr) return Send(answer);
+  Budget* const budget = environment_.models->budget();
+  budget->Reserve({.tag = this, .bytes = exchange_->model->bytes(), .deadline = call.deadline},
+                  [self = shared_from_this(), answer = std::move(answer)](Reservation room) mutable {
+                    if (room.empty()) {
+                      answer.status = self->NoRoom();
+                      return self->Reply(answer);
+                    }
+                    self->InModel([&](Model* in) {
+                      in->Pull(self->exchange_->call, std::move(room), [self](const ExchangeAnswer& pulled) {
+                        self->LeaveModel();
+                        pulled.status.ok() ? self->Send(pulled) : self->Reply(pulled);
+                      });
+                    });
+                  });
+  if (done_ && budget->Cancel(this)) End(absl::CancelledError(""));
 }
 
-void Session::SendCenter(ExchangeAnswer answer) {
+void Session::Send(const ExchangeAnswer& answer) {
   const Snapshot& center = *answer.center->snapshot;
-  if (center.floats >= kLongFloats && header_.encoding() != v1::FLOAT32) Pollers::StepAside();
-  if (auto status = FitsEncoding(center, header_.encoding()); !status.ok()) {
-    answer.status = status;
-    return Reply(answer);
+  if (center.floats >= kLongFloats && exchange_->encoding != v1::FLOAT32) Pollers::StepAside();
+  if (auto status = FitsEncoding(center, exchange_->encoding); !status.ok()) {
+    ExchangeAnswer refused = answer;
+    refused.status = status;
+    return Reply(refused);
   }
-  held_ = answer.center;
-  center_ = held_->snapshot;
-  next_block_ = 0;
   v1::ReplyHeader header;
   header.set_committed(answer.committed);
-  header.set_version(center_->version);
+  header.set_version(center.version);
   header.set_staleness(answer.staleness);
-  header.set_pull_floats(center_->floats);
+  header.set_pull_floats(center.floats);
   header.set_acknowledge(answer.acknowledge);
-  answer.center = nullptr;
-  segment_ != nullptr ? WriteShared(&header) : WriteBlock(&header);
+  // To be renewed between its messages.
+  if (center.blocks.size() > 1 && exchange_->lease == nullptr && !exchange_->call.caller.worker.empty()) {
+    exchange_->lease = exchange_->model->FindLease(exchange_->call.caller);
+  }
+  phase_ = Sending{answer.center, 0};
+  WriteBlocks(&header);
 }
 
-void Session::WriteShared(const v1::ReplyHeader* header) {
-  const size_t begin = next_block_ * kBlockFloats;
-  const size_t end = std::min(begin + kSharedBlocks * kBlockFloats, center_->floats);
-  const SegmentLayout layout = LayOutSegment(center_->floats);
-  float* const to = segment_->Floats(layout.center_begin, center_->floats).data();
-  for (size_t at = begin; at < end; at += kBlockFloats) {
-    const absl::Span<const float> block = center_->blocks[next_block_++].floats();
-    std::memcpy(to + at, block.data(), block.size() * sizeof(float));
+void Session::WriteBlocks(const v1::ReplyHeader* header) {
+  Sending& sending = std::get<Sending>(phase_);
+  const Snapshot& center = *sending.center->snapshot;
+  sending.center->room.Progress();
+  const size_t begin = sending.next_block * kBlockFloats;
+  grpc::ByteBuffer out;
+  if (exchange_->segment == nullptr) {
+    const BlockRef& block = center.blocks[sending.next_block++];
+    const grpc::Slice slice = exchange_->encoding == v1::FLOAT32
+                                  ? BlockSlice(block)
+                                  : environment_.chunks->Encode(exchange_->encoding, block.floats());
+    out = EncodeExchange(header, begin, &slice);
+  } else {
+    const size_t end = std::min(begin + kSharedBlocks * kBlockFloats, center.floats);
+    const SegmentLayout layout = LayOutSegment(center.floats);
+    float* const to = exchange_->segment->Floats(layout.center_begin, center.floats).data();
+    for (size_t at = begin; at < end; at += kBlockFloats) {
+      const absl::Span<const float> block = center.blocks[sending.next_block++].floats();
+      std::memcpy(to + at, block.data(), block.size() * sizeof(float));
+    }
+    out = EncodeSharedExchange(header, begin, layout.center_begin + begin * sizeof(float), end - begin);
   }
-  const grpc::ByteBuffer out =
-      EncodeSharedExchange(header, begin, layout.center_begin + begin * sizeof(float), end - begin);
-  if (end == center_->floats) {
-    center_.reset();
-    held_.reset();
-  }
-  stream_.Write(out, on_written_.Arm(shared_from_this()));
-}
-
-void Session::WriteBlock(const v1::ReplyHeader* header) {
-  const BlockRef& block = center_->blocks[next_block_];
-  const grpc::Slice slice = header_.encoding() == v1::FLOAT32
-                                ? BlockSlice(block)
-                                : environment_.chunks->Encode(header_.encoding(), block.floats());
-  const grpc::ByteBuffer out = EncodeExchange(header, next_block_ * kBlockFloats, &slice);
-  ++next_block_;
-  stream_.Write(out, on_written_.Arm(shared_from_this()));
-}
-
-void Session::OnWritten(bool ok) {
-  if (ok && center_ != nullptr && next_block_ < center_->blocks.size()) {
-    return segment_ != nullptr ? WriteShared(nullptr) : WriteBlock(nullptr);
-  }
-  center_.reset();
-  held_.reset();
-  segment_.reset();
-  if (!ok) return Finish(absl::OkStatus());
-  Read();
+  // Until it was written, unless it has been copied.
+  if (exchange_->segment != nullptr && sending.next_block == center.blocks.size()) sending.center.reset();
+  Write(out);
 }
 
 void Session::ReplyStatus(const absl::Status& status) { Reply({.status = status}); }
 
 void Session::Reply(const ExchangeAnswer& answer) {
-  commit_.reset();
-  segment_.reset();
-  reservation_.Release();
+  phase_ = Replying();
+  exchange_.reset();
   v1::ReplyHeader header;
   header.set_code(static_cast<int>(answer.status.code()));
   header.set_message(std::string(answer.status.message()));
   header.set_committed(answer.committed);
   header.set_version(answer.version);
   header.set_staleness(answer.staleness);
-  stream_.Write(EncodeExchange(&header, 0, nullptr), on_written_.Arm(shared_from_this()));
+  Write(EncodeExchange(&header, 0, nullptr));
 }
 
 }  // namespace paramd

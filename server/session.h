@@ -8,7 +8,7 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
+#include <variant>
 
 #include "proto/chunk_pool.h"
 #include "proto/paramd.grpc.pb.h"
@@ -44,17 +44,45 @@ struct SessionEnvironment {
   ChunkPool* chunks = nullptr;              // for what is sent in another encoding than it has
 };
 
-// At any moment a session does one thing: it reads a message, waits for its model or for room in flight, or writes a
-// message. Whatever completes that goes on with the next, on its own thread, so that no lock is needed. Only OnDone
-// and Drain come from elsewhere.
-class Session : public Stream, public std::enable_shared_from_this<Session> {
+// A session is in one phase at a time, which says what it does and owns what that takes. Reading or writing, it is at
+// gRPC; otherwise its model or the budget has it. Whatever completes that has the turn, and goes on with the next thing
+// on its own thread, so that the phase needs no lock. Who ends an exchange from elsewhere takes the turn first.
+//
+// Of its members more than half are what gRPC needs: the call, and an event for each of its operations.
+class Session : public Stream, public ReservationOwner, public std::enable_shared_from_this<Session> {
  public:
   // Waits for one stream on the queue; a new session waits for the next when it has come.
   static void Listen(const SessionEnvironment* environment);
 
   void Drain() override;
 
+  // The peer neither sends what is left of its commit nor reads its center.
+  void OnStall() override;
+
  private:
+  // Where an operation of gRPC is under way, which has the turn when it completes.
+  enum class At { kNowhere, kReading, kWriting };
+
+  // What an exchange is about, from its header until it is over.
+  struct Exchange;
+
+  struct Idle {};     // reads: the header of the next exchange, and what is left of a commit that was refused
+  struct Receiving {  // reads
+    Reservation room;
+    CommitBuffer commit;
+  };
+  struct Dropping {   // reads the floats of a commit that was applied before
+    uint64_t floats;  // that have come
+  };
+  struct Waiting {};                           // for the model, or for room
+  struct Sending {                             // writes
+    std::shared_ptr<const HeldCenter> center;  // null once nothing of it is needed any more
+    size_t next_block;
+  };
+  struct Replying {};  // writes a reply without a center
+  struct Ended {};
+  using Phase = std::variant<Idle, Receiving, Dropping, Waiting, Sending, Replying, Ended>;
+
   explicit Session(const SessionEnvironment* environment);
 
   void OnStarted(bool ok);
@@ -63,34 +91,36 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
   void OnWritten(bool ok);
   void OnFinished(bool ok);
 
+  // The operation at gRPC has completed; false if the turn was taken meanwhile.
+  bool TakeTurn(At from);
   void Read();
-  void Finish(const absl::Status& status);
+  void Write(const grpc::ByteBuffer& message);
+  void End(const absl::Status& status);
+  // The worker of an exchange is gone.
+  void OnGone(Exchange* exchange, const absl::Status& why);
 
-  void BeginExchange(DecodedExchange message);
-  // Finds the segment that the header names.
-  absl::Status FindSegment();
-  void BeginCommit(DecodedExchange first);
-  void ReserveForCommit(DecodedExchange first);
+  void Begin(const v1::ExchangeHeader& header, DecodedExchange first);
+  absl::Status CheckInitialize(const Exchange& exchange) const;
+  // Finds the segment of that number, for both directions of the exchange.
+  absl::Status FindSegment(uint64_t number, Exchange* exchange) const;
+  void ReserveToReceive(DecodedExchange first);
   absl::Status NoRoom() const;
-  void ReceiveCommit(const DecodedExchange& first);
+  void StartReceiving(Reservation room, const DecodedExchange& first);
   void Receive(const DecodedExchange& message);
-  absl::Status Append(const DecodedExchange& message);
-  void CommitReceived();
-  void Exchange(std::optional<CommitBuffer> commit);
-  // Until a pull, or an answer that is asked for again, may be given.
-  void Wait();
+  absl::Status Append(const DecodedExchange& message, CommitBuffer* commit) const;
+  void Received();
   void Exchanged(ExchangeAnswer answer);
-  void SendCenter(ExchangeAnswer answer);
+  void Send(const ExchangeAnswer& answer);
+  void WriteBlocks(const v1::ReplyHeader* header);
 
   // Writes a reply without a center, and goes on reading: bytes of the commit that still come are dropped.
   void Reply(const ExchangeAnswer& answer);
   void ReplyStatus(const absl::Status& status);
-  void WriteBlock(const v1::ReplyHeader* header);
-  // Copies the next blocks to the segment and writes where they are.
-  void WriteShared(const v1::ReplyHeader* header);
 
-  // While something waits in `model` or for room in flight, OnDone cancels it there.
-  void WaitingIn(std::shared_ptr<Model> model);
+  // What calls the model that the present exchange is about, with a callback. Until that is called, OnDone cancels it.
+  template <typename Call>
+  void InModel(const Call& call);
+  void LeaveModel();
 
   // Constant after construction.
   const LiveCall live_;
@@ -100,8 +130,7 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_;
   std::atomic<bool> done_{false};
-  std::atomic<bool> draining_{false};
-  std::atomic<bool> interruptible_{false};  // reads: nothing is lost if the stream ends now
+  Reservation watch_;  // of no bytes: stalls when the peer makes no progress in an exchange
   MethodEvent<Session> on_started_{&Session::OnStarted};
   MethodEvent<Session> on_done_{&Session::OnDone};
   MethodEvent<Session> on_read_{&Session::OnRead};
@@ -109,22 +138,14 @@ class Session : public Stream, public std::enable_shared_from_this<Session> {
   MethodEvent<Session> on_finished_{&Session::OnFinished};
 
   Mutex mutex_;
-  std::shared_ptr<Model> waiting_in_ ABSL_GUARDED_BY(mutex_);
+  At at_ ABSL_GUARDED_BY(mutex_) = At::kNowhere;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Model> in_model_ ABSL_GUARDED_BY(mutex_);
 
-  // Of whoever goes on (see above).
+  // Of whoever has the turn.
   grpc::ByteBuffer in_;
-  v1::ExchangeHeader header_;
-  ExchangeCall call_;
-  std::shared_ptr<Model> model_;
-  std::shared_ptr<Lease> lease_;
-  std::shared_ptr<const Segment> segment_;  // that this exchange goes through, if it does
-  Reservation reservation_;
-  std::optional<CommitBuffer> commit_;  // being received
-  uint64_t dropped_floats_ = 0;         // of a commit that was applied before
-  bool dropping_ = false;
-  std::shared_ptr<const HeldCenter> held_;
-  std::shared_ptr<const Snapshot> center_;  // of it, being sent
-  size_t next_block_ = 0;
+  std::shared_ptr<Exchange> exchange_;  // null: none is under way
+  Phase phase_;
 };
 
 }  // namespace paramd

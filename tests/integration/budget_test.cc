@@ -1,0 +1,237 @@
+// What peers can make the server hold, and that nobody starves nobody.
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/tensor_codec.h"
+#include "tests/integration/fixtures.h"
+#include "tests/integration/stub_session.h"
+#include "tests/support/await.h"
+#include "tests/support/daemon.h"
+
+namespace paramd {
+namespace {
+
+// Two centers of it, or two commits, fill the cap.
+constexpr size_t kLargeFloats = 10'000'000;
+constexpr uint64_t kLargeBytes = kLargeFloats * sizeof(float);
+
+uint64_t ResidentBytes(Daemon* daemon) { return daemon->process().StatusNumber("RssAnon") * 1024; }
+
+TEST_CASE("readers that ask for a center and never read it don't starve the others") {
+  const auto server = StartServer({.stall_timeout = absl::Milliseconds(500)});
+  CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  std::vector<std::unique_ptr<StubSession>> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.push_back(std::make_unique<StubSession>(&stub));
+    REQUIRE(readers.back()->Send(PullHeader("m")));
+  }
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  CHECK(ReadCenter(server->address(), "m").first.size() == kLargeFloats);
+  // Theirs are cancelled.
+  for (const auto& reader : readers) CHECK_FALSE(reader->Receive().has_value());
+  CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
+}
+
+TEST_CASE("commits that are sent half don't starve the others, and are told why they end") {
+  const auto server = StartServer({.stall_timeout = absl::Milliseconds(500)});
+  CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  std::vector<std::unique_ptr<StubSession>> halves;
+  for (int i = 0; i < 2; ++i) {
+    halves.push_back(std::make_unique<StubSession>(&stub));
+    const v1::Participant worker = JoinByStub(&stub, "m", absl::StrCat("half-", i));
+    REQUIRE(halves.back()->Send(CommitHeader(worker, 1, kLargeFloats)));
+    REQUIRE(halves.back()->Send(0, std::vector<float>(kChunkFloats, 1)));
+  }
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  const auto worker = Join({.server = server->address(), .model = "m", .worker = "w", .transport = Transport::kGrpc});
+  const auto committed = worker->Commit(std::vector<float>(kLargeFloats, 1), kCallTimeout);
+  INFO(committed.status());
+  CHECK(committed.ok());
+  for (const auto& half : halves) {
+    const grpc::Status status = half->Finish();
+    CHECK(status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
+    CHECK_THAT(status.error_message(), Catch::Contains("--stall_timeout") && Catch::Contains("send it again"));
+  }
+  CHECK(ReadCenter(server->address(), "m").second == 1);
+}
+
+TEST_CASE("a peer that goes on, however slowly, and one that is idle between exchanges are not ended") {
+  const auto server = StartServer({.stall_timeout = absl::Milliseconds(400)});
+  constexpr size_t kFloats = 8;
+  CreateModel(server->address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 0));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  const v1::Participant worker = JoinByStub(&stub, "m", "w");
+  StubSession slow(&stub);
+  for (uint64_t sequence = 1; sequence <= 2; ++sequence) {
+    REQUIRE(slow.Send(CommitHeader(worker, sequence, kFloats)));
+    for (size_t sent = 0; sent < kFloats; ++sent) {
+      absl::SleepFor(absl::Milliseconds(100));
+      REQUIRE(slow.Send(sent, std::vector<float>(1, 1)));
+    }
+    const auto committed = slow.Receive();
+    REQUIRE(committed.has_value());
+    CHECK(committed->header.version() == static_cast<int64_t>(sequence));
+    absl::SleepFor(absl::Milliseconds(800));
+  }
+}
+
+TEST_CASE("what a worker holds in the middle of a commit is released when its lease ends, or it leaves") {
+  const bool leaves = GENERATE(false, true);
+  const auto server = StartServer({.lease = leaves ? absl::Hours(1) : absl::Milliseconds(300)});
+  CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  const v1::Participant worker = JoinByStub(&stub, "m", "w");
+  StubSession half(&stub);
+  REQUIRE(half.Send(CommitHeader(worker, 1, kLargeFloats)));
+  REQUIRE(half.Send(0, std::vector<float>(kChunkFloats, 1)));
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == kLargeBytes; }));
+  if (leaves) {
+    grpc::ClientContext context;
+    v1::LeaveRequest request;
+    *request.mutable_participant() = worker;
+    v1::LeaveReply reply;
+    REQUIRE(stub.Leave(&context, request, &reply).ok());
+  }
+  CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
+  CHECK_FALSE(half.Finish().ok());
+}
+
+TEST_CASE("a commit of 300,000 chunks takes the memory of its floats") {
+  constexpr size_t kFloats = 300'000;
+  Daemon daemon;
+  CreateModel(daemon.address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 0));
+  v1::ParameterServer::Stub stub(OpenChannel(daemon.address()));
+  const v1::Participant worker = JoinByStub(&stub, "m", "w");
+  StubSession session(&stub);
+  // Once, so that what gRPC and malloc keep is there.
+  const auto send = [&](uint64_t sequence, size_t chunks) {
+    REQUIRE(session.Send(CommitHeader(worker, sequence, kFloats)));
+    for (size_t i = 0; i < chunks; ++i) {
+      if (!session.Send(i, std::vector<float>(1, 1))) FAIL("chunk " << i);
+    }
+  };
+  send(1, 10'000);
+  REQUIRE(session.Send(PullHeader("nothing")));
+  REQUIRE(session.Receive().has_value());
+  const uint64_t before = ResidentBytes(&daemon);
+  send(2, kFloats - 1);
+  v1::ExchangeHeader ask = PullHeader("m");
+  StubSession reader(&stub);
+  REQUIRE(reader.Send(ask));
+  REQUIRE(reader.Receive().has_value());
+  const uint64_t after = ResidentBytes(&daemon);
+  INFO(before << " bytes before, " << after << " after");
+  CHECK(after < before + (uint64_t{8} << 20));
+  REQUIRE(session.Send(kFloats - 1, std::vector<float>(1, 1)));
+  const auto committed = session.Receive();
+  REQUIRE(committed.has_value());
+  CHECK(committed->header.version() == 1);
+}
+
+TEST_CASE("a pull that gets its room after its worker left pins nothing") {
+  const auto server = StartServer();
+  CreateModel(server->address(), Spec("m", "adaptive_adag", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  std::vector<std::unique_ptr<StubSession>> hoarders;
+  for (int i = 0; i < 2; ++i) {
+    hoarders.push_back(std::make_unique<StubSession>(&stub));
+    REQUIRE(hoarders.back()->Send(PullHeader("m")));
+  }
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  const v1::Participant worker = JoinByStub(&stub, "m", "w");
+  StubSession session(&stub);
+  v1::ExchangeHeader pull = PullHeader("m");
+  *pull.mutable_participant() = worker;
+  pull.set_wait_ms(60'000);
+  REQUIRE(session.Send(pull));
+  REQUIRE(Await([&] { return server->GetStatus().queued_exchanges() == 1; }));
+  grpc::ClientContext context;
+  v1::LeaveRequest request;
+  *request.mutable_participant() = worker;
+  v1::LeaveReply reply;
+  REQUIRE(stub.Leave(&context, request, &reply).ok());
+  hoarders.clear();
+  const auto answer = session.Receive();
+  REQUIRE(answer.has_value());
+  CHECK(answer->header.code() == static_cast<int>(absl::StatusCode::kFailedPrecondition));
+  CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
+  CHECK(server->GetStatus().base_bytes() == 0);
+  CHECK(server->GetStatus().models(0).pinned_bytes() == 0);
+}
+
+TEST_CASE("a deleted model is freed, and its share of the cap, while sessions that used it idle") {
+  Daemon daemon;
+  const auto admin = Connect(daemon.address());
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < 6; ++i) {
+    const std::string name = absl::StrCat("m", i);
+    CreateModel(daemon.address(), Spec(name, "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+    workers.push_back(Join({.server = daemon.address(), .model = name, .worker = "w", .transport = Transport::kGrpc}));
+    std::vector<float> center(kLargeFloats);
+    REQUIRE(workers.back()->Pull(absl::MakeSpan(center), kCallTimeout).ok());
+    REQUIRE(admin->GetStatus()->max_in_flight_bytes() == 2 * kLargeBytes);
+    REQUIRE(admin->DeleteModel(name).ok());
+  }
+  CHECK(admin->GetStatus()->max_in_flight_bytes() == uint64_t{64} << 20);
+  INFO(daemon.process().StatusNumber("VmHWM") << " kB at most");
+  CHECK(daemon.process().StatusNumber("VmHWM") * 1024 < 4 * kLargeBytes);
+}
+
+TEST_CASE("all histories together stay within their cap, and are read whole") {
+  constexpr uint64_t kCap = 4 << 20;
+  const auto server = StartServer({.max_history_bytes = kCap});
+  CreateModel(server->address(), Spec("m", "downpour", 1), {0});
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  constexpr int kRecords = 10'000;
+  for (int w = 0; w < 15; ++w) {
+    const v1::Participant worker = JoinByStub(&stub, "m", absl::StrCat("w", w));
+    v1::ReportHistoryRequest report;
+    *report.mutable_participant() = worker;
+    report.set_batch(1);
+    for (int i = 1; i <= kRecords; ++i) report.add_records()->set_step(i);
+    grpc::ClientContext context;
+    v1::ReportHistoryReply reported;
+    REQUIRE(stub.ReportHistory(&context, report, &reported).ok());
+    CHECK(server->GetStatus().history_bytes() <= kCap);
+    if (w == 14) break;
+    grpc::ClientContext leaving;
+    v1::LeaveRequest leave;
+    *leave.mutable_participant() = worker;
+    v1::LeaveReply left;
+    REQUIRE(stub.Leave(&leaving, leave, &left).ok());
+  }
+  CHECK(server->GetStatus().max_history_bytes() == kCap);
+  v1::GetHistoryRequest request;
+  request.set_model("m");
+  int records = 0;
+  int pages = 0;
+  do {
+    grpc::ClientContext context;
+    v1::GetHistoryReply page;
+    REQUIRE(stub.GetHistory(&context, request, &page).ok());
+    CHECK(page.ByteSizeLong() < (size_t{1} << 20) + 4096);
+    for (const v1::WorkerHistory& worker : page.workers()) records += worker.records_size();
+    request.set_page_token(page.next_page_token());
+    ++pages;
+  } while (!request.page_token().empty());
+  CHECK(pages > 1);
+  CHECK(records % kRecords == 0);
+  CHECK(records >= 10 * kRecords);
+}
+
+TEST_CASE("a join's reply is as short whoever joined before") {
+  const auto server = StartServer();
+  CreateModel(server->address(), Spec("m", "downpour", 1), {0});
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  const size_t first = JoinReplyByStub(&stub, "m", "w", 1).ByteSizeLong();
+  for (int i = 0; i < 500; ++i) REQUIRE(JoinByStub(&stub, "m", absl::StrCat("worker-", i)).incarnation() != 0);
+  CHECK(JoinReplyByStub(&stub, "m", "last", 2).ByteSizeLong() < first + 100);
+}
+
+}  // namespace
+}  // namespace paramd
