@@ -134,6 +134,8 @@ class Recorder : public Exchanger {
     return exchanged;
   }
 
+  CommitState last_commit() const override { return worker_->last_commit(); }
+
   absl::Span<float> commit_buffer() override { return in_place_ ? worker_->commit_buffer() : absl::Span<float>(); }
   absl::Span<float> center_buffer() override { return in_place_ ? worker_->center_buffer() : absl::Span<float>(); }
 
