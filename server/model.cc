@@ -298,12 +298,10 @@ void Model::Close(absl::Status why) {
 // The center
 
 uint64_t Model::RoomToReceive(size_t float_bytes, bool shared, bool pull) const {
-  const uint64_t received = spec_.floats * float_bytes;
-  // Beside shared floats, a round needs a copy that their sender can't change.
-  if (rounds_) return shared ? bytes() : received;
+  // Shared floats are there already, but go to fresh blocks, or to a copy that their sender can't change.
+  if (shared) return bytes();
   // What is pulled is pinned as float32, whatever it is sent as.
-  if (pull && (keeps_answers_ || !shared)) return bytes();
-  return shared ? 0 : received;
+  return pull && !rounds_ ? bytes() : spec_.floats * float_bytes;
 }
 
 void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
