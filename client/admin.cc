@@ -57,7 +57,7 @@ class Admin::Impl {
   bool forked() const { return process_.forked(); }
 
  private:
-  absl::Status CheckProcess() const { return process_.Check("this admin"); }
+  absl::Status CheckProcess() const { return process_.Check(); }
 
   std::unique_ptr<ExchangeClient> TakeStream() {
     {
@@ -78,7 +78,7 @@ class Admin::Impl {
 
   const std::shared_ptr<Connection> connection_;
   const absl::Duration timeout_;
-  const ProcessGuard process_;
+  const ProcessGuard process_{"this admin"};
   Cancellation never_;
   Mutex mutex_;
   std::vector<std::unique_ptr<ExchangeClient>> idle_ ABSL_GUARDED_BY(mutex_);

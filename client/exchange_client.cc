@@ -87,7 +87,9 @@ absl::Status ExchangeClient::SendWithRetries(v1::ExchangeHeader header, absl::Sp
       outcome->pending = false;
     }
     if (answer.ok()) {
-      if (reply->acknowledge()) {
+      // An answer that nobody waits for any more need not be kept either.
+      const bool given_up = reply->committed() && header.has_await() && !header.await().pull();
+      if (reply->acknowledge() || given_up) {
         v1::ExchangeHeader acknowledge;
         *acknowledge.mutable_participant() = header.participant();
         acknowledge.mutable_acknowledge()->set_sequence(sequence);

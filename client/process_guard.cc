@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -23,13 +24,13 @@ void WatchForks() {
 
 }  // namespace
 
-ProcessGuard::ProcessGuard() : pid_(getpid()) {}
+ProcessGuard::ProcessGuard(std::string what) : what_(std::move(what)), pid_(getpid()) {}
 
 bool ProcessGuard::forked() const { return getpid() != pid_; }
 
-absl::Status ProcessGuard::Check(absl::string_view what) const {
+absl::Status ProcessGuard::Check() const {
   if (!forked()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(what, " belongs to process ", pid_, ", and this is process ",
+  return absl::FailedPreconditionError(absl::StrCat(what_, " belongs to process ", pid_, ", and this is process ",
                                                     getpid(), ", forked from it; fork first, and join in the child"));
 }
 

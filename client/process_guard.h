@@ -7,26 +7,27 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 
 namespace paramd {
 
 // Remembers the process that it was made in. Immutable.
 class ProcessGuard {
  public:
-  ProcessGuard();
+  // `what` it guards, for messages.
+  explicit ProcessGuard(std::string what);
 
   // Whether this is a child of that process.
   bool forked() const;
 
-  // FAILED_PRECONDITION in a child; `what` belongs to the parent.
-  absl::Status Check(absl::string_view what) const;
+  // FAILED_PRECONDITION in a child.
+  absl::Status Check() const;
 
   // FAILED_PRECONDITION in a process that was forked while its parent used gRPC, whose threads and locks the child has
   // without what they wait for.
   static absl::Status CheckConnecting();
 
  private:
+  const std::string what_;
   const pid_t pid_;
 };
 

@@ -36,7 +36,8 @@ absl::StatusOr<absl::Time> Retry::Next(const absl::Status& error, bool transient
   if (now >= deadline_) return absl::DeadlineExceededError(reason_.message());
   if (now >= last_life_ + patience_) return absl::UnavailableError(reason_.message());
   // Full jitter spreads workers that failed together.
-  const absl::Duration wait = backoff_ * absl::Uniform(random_, 0.5, 1.0);
+  if (!random_.has_value()) random_.emplace();
+  const absl::Duration wait = backoff_ * absl::Uniform(*random_, 0.5, 1.0);
   backoff_ = std::min(backoff_ * 2, kMaxBackoff);
   return std::min({now + wait, deadline_, last_life_ + patience_});
 }

@@ -2,6 +2,8 @@
 #ifndef PARAMD_CLIENT_RETRY_H_
 #define PARAMD_CLIENT_RETRY_H_
 
+#include <optional>
+
 #include "absl/random/random.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,7 +44,7 @@ class Retry {
   absl::Duration backoff_;
   absl::Status reason_;  // why the attempts since the last sign of life failed
   absl::Status told_;
-  absl::BitGen random_;
+  std::optional<absl::BitGen> random_;  // takes a while to make, and most calls need none
 };
 
 // Whether an error of the transport says that the server is away, going, or silent, so that it may be back soon.

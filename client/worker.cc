@@ -49,6 +49,7 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
       : options_(std::move(options)),
         tell_(options_.on_event != nullptr ? options_.on_event : [](absl::string_view) {}),
         connection_(std::move(connection)),
+        process_(absl::StrCat("worker '", options_.worker, "'")),
         on_stop_(options_.stop, [this] { cancellation_.Cancel(); }),
         exchanges_(connection_, options_.rpc_timeout, &cancellation_, tell_) {}
 
@@ -68,7 +69,7 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
   }
   void Resume();
 
-  absl::Status CheckProcess() const { return process_.Check(absl::StrCat("worker '", options_.worker, "'")); }
+  absl::Status CheckProcess() const { return process_.Check(); }
   bool forked() const { return process_.forked(); }
   const v1::ModelInfo& model() const { return joined_.model(); }
   uint64_t incarnation() const { return joined_.incarnation(); }
@@ -351,28 +352,35 @@ CommitState Worker::last_commit() const { return impl_->last_commit(); }
 absl::Span<float> Worker::commit_buffer() { return impl_->commit_buffer(); }
 absl::Span<float> Worker::center_buffer() { return impl_->center_buffer(); }
 
+// A call that tells on_event keeps what it needs: that may be the end of the worker.
+
 absl::Status Worker::Initialize(absl::Span<const float> center, absl::Duration timeout) {
-  return impl_->Initialize(center, timeout);
+  const auto impl = impl_;
+  return impl->Initialize(center, timeout);
 }
 
 absl::StatusOr<Exchanged> Worker::Pull(absl::Span<float> center, absl::Duration timeout) {
-  return impl_->Exchange(std::nullopt, center, timeout);
+  const auto impl = impl_;
+  return impl->Exchange(std::nullopt, center, timeout);
 }
 
 absl::StatusOr<Exchanged> Worker::Commit(absl::Span<const float> update, absl::Duration timeout) {
-  return impl_->Exchange(update, std::nullopt, timeout);
+  const auto impl = impl_;
+  return impl->Exchange(update, std::nullopt, timeout);
 }
 
 absl::StatusOr<Exchanged> Worker::Exchange(absl::Span<const float> update, absl::Span<float> center,
                                            absl::Duration timeout) {
-  return impl_->Exchange(update, center, timeout);
+  const auto impl = impl_;
+  return impl->Exchange(update, center, timeout);
 }
 
 void Worker::Cancel() { impl_->Cancel(); }
 void Worker::Resume() { impl_->Resume(); }
 
 absl::Status Worker::Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
-  return impl_->Report(metric_names, steps);
+  const auto impl = impl_;
+  return impl->Report(metric_names, steps);
 }
 
 HistoryState Worker::history() const { return impl_->history(); }
