@@ -438,7 +438,11 @@ void Model::BeginCommit(const ExchangeCall& call, Done done) {
   }
   if (!status.ok()) return effects.Answer(std::move(done), {.status = status});
   MemberRecord& record = (*member)->record;
-  if (call.sequence != record.last.sequence) rule_->Arrive(&record.standing, call.sequence);
+  if (call.sequence != record.last.sequence) {
+    // A worker that goes on has done with the answer before, whose room it may need.
+    effects.Drop(std::exchange((*member)->session.answer, nullptr));
+    rule_->Arrive(&record.standing, call.sequence);
+  }
   SettleLocked({.call = call, .begin = true, .member = *member, .done = std::move(done)}, &effects);
   WakeLocked(&effects);
 }

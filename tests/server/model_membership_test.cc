@@ -1,8 +1,10 @@
 #include <catch2/catch.hpp>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/model.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/model_worker.h"
@@ -153,6 +155,153 @@ TEST_CASE("Another process that brings the same incarnation counts its commits f
   CHECK(answer.status.ok());
   CHECK(answer.version == 2);
   CHECK(f.model->Describe().version() == 2);
+}
+
+TEST_CASE("Another process that brings the same incarnation takes over: the old one is fenced, also its retries") {
+  Fixture f;
+  REQUIRE(*f.model->Join("a", 3, /*nonce=*/1) == 3);
+  const Caller old{.worker = "a", .incarnation = 3, .nonce = 1};
+  const ExchangeCall call{.caller = old, .sequence = 1, .floats = 1};
+  REQUIRE(ExchangeAtOnce(f.model.get(), call, MakeBuffer({1})).status.ok());
+  REQUIRE(*f.model->Join("a", 3, /*nonce=*/2) == 3);
+  const ExchangeAnswer retry = ExchangeAtOnce(f.model.get(), call, MakeBuffer({1}));
+  CHECK(retry.status.code() == absl::StatusCode::kAborted);
+  CHECK_THAT(Text(retry.status), Contains("fenced by another process") && Contains("incarnation 3"));
+  CHECK(f.model->Heartbeat(old).code() == absl::StatusCode::kAborted);
+  CHECK(f.model->Describe().version() == 1);
+}
+
+TEST_CASE("An incarnation that never joined is not said to be fenced by a lower one") {
+  Fixture f;
+  REQUIRE(f.model->Join("a", 3, 1).ok());
+  const absl::Status status = f.model->Heartbeat({.worker = "a", .incarnation = 9, .nonce = 1});
+  CHECK(status.code() == absl::StatusCode::kAborted);
+  CHECK_THAT(Text(status), Contains("incarnation 9") && Contains("has never joined") && !Contains("fenced"));
+}
+
+TEST_CASE("Incarnations do not wrap") {
+  Fixture f;
+  constexpr uint64_t kHighest = std::numeric_limits<int64_t>::max();
+  CHECK(f.model->Join("a", std::numeric_limits<uint64_t>::max(), 1).status().code() ==
+        absl::StatusCode::kInvalidArgument);
+  CHECK(f.model->Join("a", kHighest + 1, 1).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(*f.model->Join("a", kHighest, 1) == kHighest);
+  CHECK(f.model->Join("a", 0, 2).status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK(f.model->Heartbeat({.worker = "a", .incarnation = kHighest, .nonce = 1}).ok());
+}
+
+TEST_CASE("A join needs a nonce") {
+  Fixture f;
+  CHECK(f.model->Join("a", 0, 0).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(f.model->Describe().workers_size() == 0);
+}
+
+TEST_CASE("Whoever is gone longest is forgotten first, and an old process of a forgotten name stays fenced") {
+  Fixture f("downpour", "async", /*max_workers=*/2);
+  auto z = std::make_unique<ModelWorker>(f.model.get(), "z");
+  ModelWorker a(f.model.get(), "a");
+  REQUIRE(f.model->Join("z", 5, 50).ok());
+  const Caller old{.worker = "z", .incarnation = 5, .nonce = 50};
+  REQUIRE(ExchangeAtOnce(f.model.get(), {.caller = old, .sequence = 1, .floats = 1}, MakeBuffer({1})).status.ok());
+  REQUIRE(f.model->Leave(old, "").ok());
+  REQUIRE(a.Leave().ok());
+  REQUIRE(f.model->Join("c", 0, 1).ok());
+  const v1::ModelInfo info = f.model->Describe();
+  CHECK(info.workers(0).worker() == "a");
+  CHECK(info.workers(1).worker() == "c");
+
+  // Unknown names begin above whatever was forgotten, so that no old process can pass for a new one.
+  CHECK(f.model->Join("z", 5, 50).status().code() == absl::StatusCode::kAborted);
+  CHECK(f.model->Join("z", 4, 51).status().code() == absl::StatusCode::kAborted);
+  const auto again = f.model->Join("z", 0, 52);
+  REQUIRE(again.ok());
+  CHECK(*again == 6);
+  CHECK(f.model->Heartbeat(old).code() == absl::StatusCode::kAborted);
+  const ExchangeCall first{.caller = {.worker = "z", .incarnation = 6, .nonce = 52}, .sequence = 1, .floats = 1};
+  CHECK(ExchangeAtOnce(f.model.get(), first, MakeBuffer({1})).version == 2);
+}
+
+TEST_CASE("What the daemon has overslept counts against nobody's lease") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  f.clock.Advance(kLease / 2);
+  // Suspended for two leases.
+  f.clock.Advance(2 * kLease);
+  f.model->Tick(2 * kLease);
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+  CHECK(DescribeWorker(*f.model, "a").lease_remaining_s() == Approx(15));
+  f.clock.Advance(kLease / 2 + absl::Milliseconds(1));
+  f.model->Tick();
+  CHECK(f.StateOf("a") == v1::WorkerInfo::EXPIRED);
+}
+
+// Told when its worker is gone.
+class Receiver : public ExchangeOwner {
+ public:
+  void OnGone(const absl::Status& why) override { gone.push_back(why); }
+
+  std::vector<absl::Status> gone;
+};
+
+TEST_CASE("Whoever receives a commit is told when its worker leaves, expires or is fenced, or its model is deleted") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  const auto receiver = std::make_shared<Receiver>();
+  const ExchangeCall call{.caller = a.caller(), .sequence = 1, .floats = 1, .owner = receiver};
+  bool begun = false;
+  f.model->BeginCommit(call, [&](const ExchangeAnswer& answer) { begun = answer.status.ok(); });
+  REQUIRE(begun);
+  REQUIRE(receiver->gone.empty());
+  SECTION("leaves") {
+    REQUIRE(a.Leave().ok());
+    REQUIRE(receiver->gone.size() == 1);
+    CHECK(receiver->gone[0].code() == absl::StatusCode::kFailedPrecondition);
+  }
+  SECTION("expires") {
+    f.clock.Advance(2 * kLease);
+    f.model->Tick();
+    REQUIRE(receiver->gone.size() == 1);
+    CHECK(receiver->gone[0].code() == absl::StatusCode::kUnavailable);
+  }
+  SECTION("is fenced") {
+    ModelWorker again(f.model.get(), "a");
+    REQUIRE(receiver->gone.size() == 1);
+    CHECK(receiver->gone[0].code() == absl::StatusCode::kAborted);
+  }
+  SECTION("the model is deleted") {
+    f.model->Close(absl::NotFoundError("deleted"));
+    REQUIRE(receiver->gone.size() == 1);
+    CHECK(receiver->gone[0].code() == absl::StatusCode::kNotFound);
+  }
+  SECTION("not when the bytes have come") {
+    REQUIRE(ExchangeAtOnce(f.model.get(), call, MakeBuffer({1})).status.ok());
+    REQUIRE(a.Leave().ok());
+    CHECK(receiver->gone.empty());
+  }
+}
+
+TEST_CASE("A description has no workers unless they are asked for, but says how many there are") {
+  Fixture f("downpour", "sync");
+  ModelWorker a(f.model.get(), "a");
+  ModelWorker b(f.model.get(), "b");
+  ModelWorker c(f.model.get(), "c");
+  REQUIRE(c.Leave().ok());
+  a.Start({1});
+  const v1::ModelInfo info = f.model->Describe(/*workers=*/false);
+  CHECK(info.workers_size() == 0);
+  CHECK(info.known_workers() == 3);
+  CHECK(info.live_workers() == 2);
+  CHECK(info.waiting_workers() == 1);
+  CHECK(info.commits() == 1);
+  CHECK(info.id() == f.model->id());
+}
+
+TEST_CASE("More workers than are described in one go are all described, in order") {
+  Fixture f("downpour", "async", /*max_workers=*/1000);
+  for (int i = 0; i < 1000; ++i) REQUIRE(f.model->Join(absl::StrCat("w", 1000 + i), 0, 1).ok());
+  const v1::ModelInfo info = f.model->Describe();
+  REQUIRE(info.workers_size() == 1000);
+  for (int i = 0; i < 1000; ++i) REQUIRE(info.workers(i).worker() == absl::StrCat("w", 1000 + i));
 }
 
 TEST_CASE("Calls of a worker that never joined are NOT_FOUND") {

@@ -144,6 +144,7 @@ class Simulation {
 
   void Disturb() {
     if (Chance(0.02) && sims_.size() < 8) Join(absl::StrCat("w", ++joined_ + 10), {});
+    CheckBound();
     const size_t i = std::uniform_int_distribution<size_t>(0, sims_.size() - 1)(random_);
     Sim& sim = sims_[i];
     INFO("disturbs " << sim.worker->name());
@@ -151,6 +152,7 @@ class Simulation {
     if (Chance(0.05)) {
       clock_.Advance(absl::Seconds(1));
       model_->Tick();
+      CheckBound();
     }
     if (sim.expired || LiveCount() < 2) return;
     if (Chance(0.01) && sim.worker->training() && !sim.pending.has_value()) {
@@ -171,6 +173,7 @@ class Simulation {
       clock_.Advance(kLease + absl::Seconds(1));
       for (const Sim& other : sims_) {
         if (!other.expired && &other != &sim) REQUIRE(other.worker->Heartbeat().ok());
+        CheckBound();
       }
       model_->Tick();
       sim.expired = true;
