@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "algorithms/user_code.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -168,7 +169,8 @@ absl::StatusOr<Hyperparameters> CompleteHyperparameters(const Algorithm& algorit
                                                    " is not a whole number; it counts minibatches"));
   }
   if (algorithm.validate) {
-    if (absl::Status status = algorithm.validate(complete); !status.ok()) {
+    absl::Status status = CallUserCode([&] { return algorithm.validate(complete); }, "validate");
+    if (!status.ok()) {
       return absl::Status(status.code(), absl::StrCat(algorithm.name, ": ", status.message()));
     }
   }
@@ -223,7 +225,9 @@ Registration::Registration(int interface_version, Algorithm (*make)()) {
         kAlgorithmInterfaceVersion, ": rebuild it against this release's algorithms/algorithm.h"));
   }
   if (plugin_contents != nullptr) {
-    if (status.ok()) plugin_contents->algorithms.push_back(make());
+    if (status.ok()) {
+      status = RunUserCode([&] { plugin_contents->algorithms.push_back(make()); }, "what registers an algorithm");
+    }
     plugin_contents->status.Update(status);
     return;
   }

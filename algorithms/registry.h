@@ -24,7 +24,7 @@ std::vector<const Algorithm*> ListAlgorithms();
 std::vector<HyperparameterSpec> HyperparameterSpecs(const Algorithm& algorithm);
 
 // `given` completed with the defaults. INVALID_ARGUMENT names an unknown hyperparameter, one out of its range, a
-// communication_window that isn't whole, or says what the algorithm's own `validate` found.
+// communication_window that isn't whole, or says what the algorithm's own `validate` found; INTERNAL if that throws.
 absl::StatusOr<Hyperparameters> CompleteHyperparameters(const Algorithm& algorithm, const Hyperparameters& given);
 
 // Adds an algorithm. ALREADY_EXISTS if the name or an alias is taken; INVALID_ARGUMENT if it has no name, no worker
@@ -36,6 +36,7 @@ absl::Status RegisterAlgorithm(Algorithm algorithm);
 // plugin's algorithms are registered, or none. It stays loaded until the process ends; loading it again returns what
 // the first time did.
 //   FAILED_PRECONDITION  it was built for another interface version
+//   INTERNAL             it throws while it registers its algorithms
 //   INVALID_ARGUMENT     it can't be loaded, registers nothing, or an algorithm of it is malformed
 //   ALREADY_EXISTS       a name or alias is taken
 absl::Status LoadPlugin(const std::string& path);

@@ -4,7 +4,6 @@
 #define PARAMD_CLIENT_GUARDED_H_
 
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,32 +16,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "algorithms/algorithm.h"
+#include "algorithms/user_code.h"
 #include "client/trainable.h"
 
 namespace paramd {
-
-// What `call` returns, a Status or StatusOr; INTERNAL with the exception's text if it throws. `where` names the call.
-template <typename Call, typename... Where>
-auto CallUserCode(const Call& call, const Where&... where) -> decltype(call()) {
-  try {
-    return call();
-  } catch (const std::exception& exception) {
-    return absl::InternalError(absl::StrCat("exception in ", where..., ": ", exception.what()));
-  } catch (...) {
-    return absl::InternalError(absl::StrCat("exception in ", where..., ", which is no std::exception"));
-  }
-}
-
-// As CallUserCode, of a call that returns nothing.
-template <typename Call, typename... Where>
-absl::Status RunUserCode(const Call& call, const Where&... where) {
-  return CallUserCode(
-      [&] {
-        call();
-        return absl::OkStatus();
-      },
-      where...);
-}
 
 // `model` must outlive it. Thread-compatible.
 class GuardedTrainable {

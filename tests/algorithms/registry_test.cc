@@ -200,6 +200,15 @@ TEST_CASE("Loading a plugin again returns what the first time did") {
   CHECK(LoadPlugin(Plugin("name_clash")) == refused);
 }
 
+TEST_CASE("A plugin that throws while it registers its algorithm is refused") {
+  setenv("PARAMD_TEST_THROW_IN_REGISTRATION", "1", /*overwrite=*/1);
+  const absl::Status status = LoadPlugin(Plugin("throwing"));
+  unsetenv("PARAMD_TEST_THROW_IN_REGISTRATION");
+  CHECK(status.code() == absl::StatusCode::kInternal);
+  CHECK_THAT(std::string(status.message()), Contains(Plugin("throwing")) && Contains("out of magic"));
+  CHECK_FALSE(FindAlgorithm("throwing").ok());
+}
+
 TEST_CASE("A plugin for another interface version is refused and none of its code is asked for an algorithm") {
   const absl::Status status = LoadPlugin(Plugin("other_version"));
   CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
