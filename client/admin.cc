@@ -30,7 +30,9 @@ class Admin::Impl {
                              const Request& request, absl::Time deadline) {
     if (auto status = CheckProcess(); !status.ok()) return status;
     Reply reply;
-    Attempts attempts{.retry = Retry(connection_->clock(), deadline, timeout_), .cancellation = &never_};
+    // The deadline is all the patience there is.
+    Attempts attempts{.retry = Retry(connection_->clock(), deadline, absl::InfiniteDuration()),
+                      .cancellation = &never_};
     if (auto status = connection_->Call(method, request, &reply, &attempts); !status.ok()) return status;
     return reply;
   }
@@ -68,7 +70,7 @@ class Admin::Impl {
         return stream;
       }
     }
-    return std::make_unique<ExchangeClient>(connection_, timeout_, &never_, nullptr);
+    return std::make_unique<ExchangeClient>(connection_, absl::InfiniteDuration(), &never_, nullptr);
   }
 
   void GiveBack(std::unique_ptr<ExchangeClient> stream) {

@@ -160,6 +160,8 @@ class Window::Impl {
   absl::Status Adopt();
   absl::StatusOr<Exchanged> CallExchanger(absl::Span<const float> commit, absl::Span<float> center) const;
   void Count(const Exchanged& exchanged, int64_t minibatches);
+  // An exchange came to `status`: its steps are reported if its commit was applied all the same.
+  absl::Status Failed(absl::Status status, int64_t minibatches, const std::vector<StepResult>& steps);
   absl::Status Report(const std::vector<StepResult>& steps);
 
   // W₁: not needed where the parameters themselves are committed.
@@ -297,7 +299,7 @@ absl::Status Window::Impl::Exchange(int64_t minibatches, const std::vector<StepR
       commit = vectors_->commit.floats();
     }
     absl::StatusOr<Exchanged> exchanged = CallExchanger(commit, vectors_->center.floats());
-    if (!exchanged.ok()) return exchanged.status();
+    if (!exchanged.ok()) return Failed(exchanged.status(), minibatches, steps);
     Count(*exchanged, minibatches);
     absorbed = Absorb();
   }
@@ -327,7 +329,7 @@ absl::Status Window::Impl::AwaitExchange(std::vector<StepResult>* steps) {
   const int64_t minibatches = under_way_->minibatches;
   *steps = std::move(under_way_->steps);
   under_way_.reset();
-  if (!exchanged.ok()) return exchanged.status();
+  if (!exchanged.ok()) return Failed(exchanged.status(), minibatches, *steps);
   Count(*exchanged, minibatches);
   return absl::OkStatus();
 }
@@ -392,6 +394,13 @@ void Window::Impl::Count(const Exchanged& exchanged, int64_t minibatches) {
   ++statistics_.exchanges;
   statistics_.exchanged += minibatches;
   staleness_ += static_cast<double>(exchanged.staleness);
+}
+
+absl::Status Window::Impl::Failed(absl::Status status, int64_t minibatches, const std::vector<StepResult>& steps) {
+  if (exchanger_->last_commit() != CommitState::kApplied) return status;
+  statistics_.exchanged += minibatches;
+  Report(steps).IgnoreError();
+  return status;
 }
 
 absl::Status Window::Impl::Report(const std::vector<StepResult>& steps) {

@@ -48,15 +48,15 @@ struct WindowOptions {
   // Longest that one exchange may take, waiting for slower workers included.
   absl::Duration exchange_timeout = absl::InfiniteDuration();
   // Called within End, BeforeStep, Finish or Abandon, after each exchange (without exchanges: at each End), with the
-  // results of the steps that were exchanged, so each step comes once and in order. Must be quick. An error is that of
-  // the call.
+  // results of the steps that were exchanged, so each step comes once and in order. Also after an exchange that failed
+  // once its commit was applied. Must be quick. An error is that of the call.
   std::function<absl::Status(const std::vector<StepResult>&)> on_window;
 };
 
 struct WindowStatistics {
   int64_t steps = 0;      // taken
   int64_t exchanges = 0;  // that were answered
-  int64_t exchanged = 0;  // steps that these were of
+  int64_t exchanged = 0;  // steps whose commits were applied
   double mean_staleness = 0;
   absl::Duration exchanging;  // that training stood still for exchanges; the first pull is none
 };

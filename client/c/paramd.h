@@ -174,6 +174,15 @@ PARAMD_API paramd_code paramd_worker_exchange(paramd_worker* worker, const float
 PARAMD_API float* paramd_worker_commit_buffer(paramd_worker* worker);
 PARAMD_API float* paramd_worker_center_buffer(paramd_worker* worker);
 
+/* What became of the last commit that was given to a worker. */
+typedef enum paramd_commit_state {
+  PARAMD_COMMIT_NONE = 0,        /* there was none */
+  PARAMD_COMMIT_APPLIED = 1,     /* the center has it, or will when its round is over */
+  PARAMD_COMMIT_NOT_APPLIED = 2, /* the center does not have it, and never will */
+  PARAMD_COMMIT_UNKNOWN = 3      /* its answer did not arrive: the next call finds out, before anything else */
+} paramd_commit_state;
+PARAMD_API paramd_commit_state paramd_worker_commit_state(const paramd_worker* worker);
+
 /* Ends this worker's exchanges with PARAMD_CANCELLED, the one under way and all later ones. */
 PARAMD_API paramd_code paramd_worker_cancel(paramd_worker* worker);
 /* Takes back a paramd_worker_cancel: later calls work again. Not while another call is under way. */
@@ -306,7 +315,7 @@ typedef struct paramd_window_options {
 typedef struct paramd_window_statistics {
   int64_t steps;     /* taken */
   int64_t exchanges; /* that were answered */
-  int64_t exchanged; /* steps that these were of */
+  int64_t exchanged; /* steps whose commits were applied */
   double mean_staleness;
   double exchanging_s; /* that training stood still for exchanges */
 } paramd_window_statistics;

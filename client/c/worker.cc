@@ -177,6 +177,21 @@ float* paramd_worker_center_buffer(paramd_worker* worker) {
   return worker == nullptr ? nullptr : worker->worker->center_buffer().data();
 }
 
+paramd_commit_state paramd_worker_commit_state(const paramd_worker* worker) {
+  if (worker == nullptr) return PARAMD_COMMIT_NONE;
+  switch (worker->worker->last_commit()) {
+    case paramd::CommitState::kNone:
+      return PARAMD_COMMIT_NONE;
+    case paramd::CommitState::kApplied:
+      return PARAMD_COMMIT_APPLIED;
+    case paramd::CommitState::kNotApplied:
+      return PARAMD_COMMIT_NOT_APPLIED;
+    case paramd::CommitState::kUnknown:
+      return PARAMD_COMMIT_UNKNOWN;
+  }
+  return PARAMD_COMMIT_UNKNOWN;
+}
+
 paramd_code paramd_worker_cancel(paramd_worker* worker) {
   return Guard([&] {
     if (auto status = CheckGiven({{worker, "worker"}}); !status.ok()) return status;

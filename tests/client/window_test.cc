@@ -85,8 +85,10 @@ class Center : public Exchanger {
   absl::Span<float> commit_buffer() override { return absl::MakeSpan(commit_buffer_); }
   absl::Span<float> center_buffer() override { return absl::MakeSpan(center_buffer_); }
   void Cancel() override {}
+  CommitState last_commit() const override { return state; }
 
   Floats center;
+  CommitState state = CommitState::kNone;  // of a commit whose exchange fails
   float others = 0;
   int64_t version = 0;
   std::function<absl::Status(int64_t exchange)> on_exchange;  // counted from 1
@@ -317,6 +319,25 @@ TEST_CASE("steps of an exchange whose answer the algorithm can't take are report
   CHECK(absl::IsInternal(status));
   CHECK_THAT(std::string(status.message()), Catch::Contains("Absorb") && Catch::Contains("out of magic"));
   CHECK(reported == 1);
+}
+
+TEST_CASE("steps of an exchange that failed are reported if its commit was applied") {
+  Loop loop;
+  loop.center.state = GENERATE(CommitState::kApplied, CommitState::kNotApplied, CommitState::kUnknown);
+  loop.center.on_exchange = [](int64_t) { return absl::DeadlineExceededError("waited for others"); };
+  size_t reported = 0;
+  auto window = loop.Create({.overlap = GENERATE(false, true), .on_window = [&](const std::vector<StepResult>& steps) {
+                               reported += steps.size();
+                               return absl::OkStatus();
+                             }});
+  REQUIRE(window.ok());
+  REQUIRE((*window)->Begin().ok());
+  REQUIRE(loop.Step(window->get()).ok());
+  CHECK(absl::IsDeadlineExceeded((*window)->Finish()));
+  const bool applied = loop.center.state == CommitState::kApplied;
+  CHECK(reported == (applied ? 1 : 0));
+  CHECK((*window)->statistics().exchanged == (applied ? 1 : 0));
+  CHECK((*window)->statistics().exchanges == 0);
 }
 
 TEST_CASE("the first error ends a window, and every later call returns it") {

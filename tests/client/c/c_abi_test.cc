@@ -71,6 +71,14 @@ TEST_CASE("every algorithm trained from C ends where it must, with and without o
   RequireSuccess("tests/client/c/product", {daemon.address()});
 }
 
+TEST_CASE("a worker says what became of its commit") { RunScenario("commit_states"); }
+
+TEST_CASE("a timeout of zero is one attempt") { RunScenario("zero_timeouts"); }
+
+TEST_CASE("a join that waits for the daemon says so") { RunScenario("waiting_events"); }
+
+TEST_CASE("what was joined before a fork is refused in the child, and so is a join") { RunScenario("forked"); }
+
 TEST_CASE("two files of the library live in one process, and outlive their unloading") {
   const Daemon daemon;
   const std::string other = TemporaryPath("other.so");

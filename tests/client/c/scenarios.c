@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/c/paramd.h"
 
@@ -206,6 +209,7 @@ static void nulls(void) {
   CHECK(paramd_worker_parameters(NULL) == 0 && paramd_worker_incarnation(NULL) == 0);
   CHECK(paramd_worker_model(NULL) == NULL && paramd_worker_transport(NULL) == NULL);
   CHECK(paramd_worker_algorithm(NULL) == NULL && paramd_worker_wire(NULL) == NULL);
+  CHECK(paramd_worker_commit_state(NULL) == PARAMD_COMMIT_NONE);
   CHECK(paramd_worker_tensors(NULL) == 0 && paramd_worker_hyperparameters(NULL) == 0);
   CHECK(paramd_worker_commit_buffer(NULL) == NULL && paramd_worker_center_buffer(NULL) == NULL);
   CHECK_NULL(paramd_worker_initialize(worker, NULL, kFloats, 30), "center");
@@ -791,10 +795,82 @@ static void admin_errors(void) {
   float pulled[2 * kFloats];
   CHECK_OK(paramd_admin_initialize(admin, "m", center, kFloats));
   for (size_t floats = kFloats - 1; floats <= kFloats + 1; floats += 2) {
+    CHECK(paramd_admin_pull(admin, "m", pulled, floats, NULL) == PARAMD_INVALID_ARGUMENT);
     CHECK(paramd_admin_initialize(admin, "m", center, floats) == PARAMD_INVALID_ARGUMENT);
   }
   CHECK_OK(paramd_admin_pull(admin, "m", pulled, kFloats, NULL));
   paramd_admin_free(admin);
+}
+
+/* A call says what became of its commit, whatever it came to. */
+static void commit_states(void) {
+  paramd_worker* worker = join("a");
+  float update[kFloats] = {1, 1, 1, 1, 1, 1}, center[kFloats] = {0};
+  CHECK(paramd_worker_commit_state(worker) == PARAMD_COMMIT_NONE);
+  CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 30));
+  CHECK_OK(paramd_worker_pull(worker, center, kFloats, 30, NULL));
+  CHECK(paramd_worker_commit_state(worker) == PARAMD_COMMIT_NONE);
+  CHECK_OK(paramd_worker_commit(worker, update, kFloats, 30, NULL));
+  CHECK(paramd_worker_commit_state(worker) == PARAMD_COMMIT_APPLIED);
+  update[3] = INFINITY;
+  CHECK(paramd_worker_commit(worker, update, kFloats, 30, NULL) == PARAMD_INVALID_ARGUMENT);
+  CHECK(paramd_worker_commit_state(worker) == PARAMD_COMMIT_NOT_APPLIED);
+  paramd_worker_free(worker);
+}
+
+/* A timeout of 0 is one attempt: it does what needs no waiting, and waits for nobody. */
+static void zero_timeouts(void) {
+  paramd_worker* worker = join("a");
+  float center[kFloats] = {0};
+  CHECK(paramd_worker_pull(worker, center, kFloats, 0, NULL) == PARAMD_DEADLINE_EXCEEDED);
+  CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 0));
+  CHECK_OK(paramd_worker_pull(worker, center, kFloats, 0, NULL));
+  float other[kFloats];
+  CHECK_OK(paramd_worker_exchange(worker, center, other, kFloats, 0, NULL));
+  CHECK_OK(paramd_worker_leave(worker, NULL, 0));
+  paramd_worker_free(worker);
+  paramd_admin* admin = NULL;
+  CHECK_OK(paramd_admin_connect(server, 0, &admin));
+  paramd_admin_free(admin);
+}
+
+static void count_event(void* context, const char* message) {
+  atomic_int* const events = context;
+  if (message[0] != '\0') atomic_fetch_add(events, 1);
+}
+
+/* Whoever waits for a daemon is told that it does. */
+static void waiting_events(void) {
+  atomic_int events = 0;
+  paramd_worker_options* options = make_options("a");
+  CHECK_OK(paramd_worker_options_set(options, "server", "unix:/nowhere/paramd.sock"));
+  CHECK_OK(paramd_worker_options_set(options, "join_timeout", "1"));
+  CHECK_OK(paramd_worker_options_set_on_event(options, count_event, &events));
+  paramd_worker* worker = NULL;
+  CHECK(paramd_worker_join(options, &worker) != PARAMD_OK);
+  CHECK(atomic_load(&events) > 0);
+  paramd_worker_options_free(options);
+}
+
+/* What a forked child has of its parent is refused, at once. */
+static void forked(void) {
+  paramd_worker* worker = join("a");
+  float center[kFloats] = {0};
+  CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 30));
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    CHECK_FAILS(paramd_worker_commit(worker, center, kFloats, 30, NULL), PARAMD_FAILED_PRECONDITION, "fork");
+    paramd_worker* other = NULL;
+    CHECK_FAILS(paramd_worker_join(make_options("b"), &other), PARAMD_FAILED_PRECONDITION, "fork");
+    paramd_admin* admin = NULL;
+    CHECK_FAILS(paramd_admin_connect(server, 30, &admin), PARAMD_FAILED_PRECONDITION, "fork");
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK_OK(paramd_worker_commit(worker, center, kFloats, 30, NULL));
+  paramd_worker_free(worker);
 }
 
 int main(int argc, char** argv) {
@@ -814,7 +890,11 @@ int main(int argc, char** argv) {
                    {"abandoned_window", abandoned_window},
                    {"train_inputs", train_inputs},
                    {"train_bad_batches", train_bad_batches},
-                   {"admin_errors", admin_errors}};
+                   {"admin_errors", admin_errors},
+                   {"commit_states", commit_states},
+                   {"zero_timeouts", zero_timeouts},
+                   {"waiting_events", waiting_events},
+                   {"forked", forked}};
   if (argc != 3) return 2;
   server = argv[2];
   CHECK(paramd_abi_version() == PARAMD_ABI_VERSION && paramd_version()[0] != '\0');
