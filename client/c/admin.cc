@@ -27,22 +27,17 @@ struct paramd_history {
 
 namespace {
 
-using paramd::v1::WorkerInfo;
-
 paramd_model_info Summarize(const paramd::v1::ModelInfo& model) {
-  paramd_model_info info{.version = model.version(),
-                         .parameters = model.parameters(),
-                         .initialized = model.initialized() ? 1 : 0,
-                         .workers = static_cast<uint64_t>(model.workers_size()),
-                         .rejected = model.rejected(),
-                         .mean_staleness = model.mean_staleness(),
-                         .training_time_s = model.training_time_s()};
-  for (const WorkerInfo& worker : model.workers()) {
-    info.commits += worker.commits();
-    if (worker.state() == WorkerInfo::LIVE) ++info.live_workers;
-    if (worker.waiting()) ++info.waiting;
-  }
-  return info;
+  return {.version = model.version(),
+          .parameters = model.parameters(),
+          .initialized = model.initialized() ? 1 : 0,
+          .workers = model.known_workers(),
+          .live_workers = model.live_workers(),
+          .commits = model.commits(),
+          .rejected = model.rejected(),
+          .mean_staleness = model.mean_staleness(),
+          .training_time_s = model.training_time_s(),
+          .waiting = model.waiting_workers()};
 }
 
 paramd_history::Series ReadSeries(const paramd::v1::WorkerHistory& history) {

@@ -366,7 +366,7 @@ typedef struct paramd_model_info {
   int64_t version; /* updates applied */
   uint64_t parameters;
   int initialized;
-  uint64_t workers; /* that ever joined */
+  uint64_t workers; /* that ever joined and are remembered */
   uint64_t live_workers;
   uint64_t commits; /* applied, over all workers */
   uint64_t rejected;

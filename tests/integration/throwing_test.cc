@@ -21,6 +21,41 @@ v1::ModelSpec ThrowingSpec(const std::string& name, Place place, const std::stri
   return Spec(name, "throwing", kFloats, consistency, {{"place", static_cast<double>(place)}});
 }
 
+TEST_CASE("an exception in a plugin's server half fails its model alone, and the daemon lives") {
+  Daemon daemon({std::string("--plugin=") + kPlugin});
+  const std::vector<float> ones(kFloats, 1);
+  CreateModel(daemon.address(), ThrowingSpec("well", kNowhere), ones);
+  const auto well = Join(daemon.address(), "well", "a");
+
+  SECTION("while a commit is applied") {
+    const Place place = GENERATE(kMerge, kFinish);
+    const std::string consistency = GENERATE("async", "sync");
+    CreateModel(daemon.address(), ThrowingSpec("ill", place, consistency), ones);
+    const auto worker = Join(daemon.address(), "ill", "a");
+    for (int i = 0; i < 2; ++i) {
+      const auto committed = worker->Commit(ones, kCallTimeout);
+      CHECK_FALSE(committed.ok());
+      CHECK_THAT(std::string(committed.status().message()),
+                 Catch::Contains("throwing") && Catch::Contains("ill") && Catch::Contains("out of magic"));
+    }
+    const auto info = Connect(daemon.address())->GetModel("ill");
+    REQUIRE(info.ok());
+    CHECK_THAT(info->problem(), Catch::Contains("out of magic"));
+    CHECK(ReadCenter(daemon.address(), "ill").first == ones);
+  }
+  SECTION("while a model is created") {
+    const Place place = GENERATE(kValidate, kMakeServer);
+    const auto created = Connect(daemon.address())->CreateModel(ThrowingSpec("ill", place));
+    CHECK(created.status().code() == absl::StatusCode::kInternal);
+    CHECK_THAT(std::string(created.status().message()), Catch::Contains("throwing") && Catch::Contains("out of magic"));
+    CHECK(Connect(daemon.address())->GetModel("ill").status().code() == absl::StatusCode::kNotFound);
+  }
+  const auto exchanged = well->Commit(ones, kCallTimeout);
+  INFO(exchanged.status());
+  REQUIRE(exchanged.ok());
+  CHECK(ReadCenter(daemon.address(), "well").first == std::vector<float>(kFloats, 2));
+}
+
 TEST_CASE("an exception in a plugin's worker half is the worker's error") {
   Daemon daemon({std::string("--plugin=") + kPlugin});
   REQUIRE(LoadPlugin(kPlugin).ok());
