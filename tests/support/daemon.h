@@ -19,6 +19,7 @@ class Daemon {
   const std::string& address() const { return address_; }
   const std::string& port_file() const { return port_file_; }
   Process& process() { return process_; }
+  const Process& process() const { return process_; }
 
  private:
   const std::string port_file_;
