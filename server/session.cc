@@ -252,6 +252,7 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
     case v1::ExchangeHeader::kInitialize:
       call.floats = header.initialize().floats();
       if (auto status = CheckInitialize(*exchange); !status.ok()) return ReplyStatus(status);
+      exchange->lease = exchange->model->FindLease(call.caller);
       return ReserveToReceive(std::move(first));
     case v1::ExchangeHeader::kCommit:
       call.sequence = header.commit().sequence();

@@ -8,6 +8,7 @@
 #include "tests/integration/raw_stream.h"
 #include "tests/integration/stub_session.h"
 #include "tests/support/await.h"
+#include "tests/support/fake_clock.h"
 
 namespace paramd {
 namespace {
@@ -75,6 +76,29 @@ TEST_CASE("generated stubs initialize, pull, commit and exchange") {
   CHECK(answer->header.version() == 2);
   CHECK(answer->center == std::vector<float>(1000, 10));
   CHECK(session.Finish().ok());
+}
+
+TEST_CASE("every chunk of a first center renews its sender's lease") {
+  testing::FakeClock clock;
+  const auto server = StartServer({.lease = absl::Seconds(10), .clock = &clock});
+  REQUIRE(Connect(server->address())->CreateModel(Spec("m", "downpour", 4)).ok());
+  const auto stub = NewStub(*server);
+  const v1::Participant participant = JoinByStub(stub.get(), "m", "a");
+  StubSession session(stub.get());
+  v1::ExchangeHeader header = InitializeHeader("m", 4);
+  *header.mutable_participant() = participant;
+  REQUIRE(session.Send(header));
+  for (uint64_t i = 0; i < 4; ++i) {
+    clock.Advance(absl::Seconds(6));
+    REQUIRE(session.Send(i, std::vector<float>(1, 5)));
+    CHECK(Await([&] {
+      const v1::ModelInfo model = *Connect(server->address())->GetModel("m");
+      return FindWorker(model, "a").lease_remaining_s() > 9;
+    }));
+  }
+  const auto answer = session.Receive();
+  REQUIRE(answer.has_value());
+  CHECK(answer->header.code() == 0);
 }
 
 TEST_CASE("one stream serves several models and workers in turn") {
