@@ -1,4 +1,5 @@
 // What peers can make the server hold, and that nobody starves nobody.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
@@ -99,6 +100,49 @@ TEST_CASE("what a worker holds in the middle of a commit is released when its le
   }
   CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
   CHECK_FALSE(half.Finish().ok());
+}
+
+TEST_CASE("answers that nobody acknowledges don't starve the others") {
+  const auto server = StartServer({.stall_timeout = absl::Milliseconds(500)});
+  CreateModel(server->address(), Spec("m", "aeasgd", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  std::vector<std::unique_ptr<StubSession>> sessions;
+  for (int i = 0; i < 3; ++i) {
+    const v1::Participant worker = JoinByStub(&stub, "m", absl::StrCat("w", i));
+    sessions.push_back(std::make_unique<StubSession>(&stub));
+    REQUIRE(sessions.back()->Send(CommitHeader(worker, 1, kLargeFloats, /*pull=*/true)));
+    for (size_t sent = 0; sent < kLargeFloats; sent += kChunkFloats) {
+      REQUIRE(sessions.back()->Send(sent, std::vector<float>(std::min(kChunkFloats, kLargeFloats - sent), 1)));
+    }
+    const auto answer = sessions.back()->Receive();
+    REQUIRE(answer.has_value());
+    CHECK(answer->header.code() == 0);
+    CHECK(answer->header.acknowledge());
+    CHECK(server->GetStatus().in_flight_bytes() <= 2 * kLargeBytes);
+  }
+  CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
+}
+
+TEST_CASE("a center that is sent renews its worker's lease for as long as it takes") {
+  constexpr absl::Duration kLease = absl::Milliseconds(500);
+  const auto server = StartServer({.lease = kLease});
+  CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  v1::ExchangeHeader pull = PullHeader("m");
+  *pull.mutable_participant() = JoinByStub(&stub, "m", "w");
+  StubSession session(&stub);
+  REQUIRE(session.Send(pull));
+  const absl::Time begin = absl::Now();
+  size_t floats = 0;
+  while (floats < kLargeFloats) {
+    const auto message = session.ReceiveMessage();
+    REQUIRE(message.has_value());
+    floats += message->chunk().data().size() / sizeof(float);
+    if (floats < kLargeFloats) CHECK(server->GetStatus().models(0).live_workers() == 1);
+    absl::SleepFor(absl::Milliseconds(40));
+  }
+  CHECK(absl::Now() - begin > 2 * kLease);
+  CHECK(Await([&] { return server->GetStatus().models(0).live_workers() == 0; }));
 }
 
 TEST_CASE("a commit of 300,000 chunks takes the memory of its floats") {
