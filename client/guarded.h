@@ -21,10 +21,12 @@
 
 namespace paramd {
 
-// `model` must outlive it. Thread-compatible.
+// `model` must outlive it. Null can only be asked for. Thread-compatible.
 class GuardedTrainable {
  public:
   explicit GuardedTrainable(Trainable* model) : model_(model) {}
+
+  bool given() const { return model_ != nullptr; }
 
   absl::StatusOr<absl::Span<float>> parameters() const;
   absl::StatusOr<std::vector<std::string>> metric_names() const;
@@ -36,10 +38,12 @@ class GuardedTrainable {
   Trainable* const model_;
 };
 
-// `source` must outlive it. As thread-safe as the source.
+// The same of a source. As thread-safe as that.
 class GuardedSource {
  public:
   explicit GuardedSource(BatchSource* source) : source_(source) {}
+
+  bool given() const { return source_ != nullptr; }
 
   // `read` is how many minibatches of `epoch` came before.
   absl::StatusOr<bool> Next(Batch* batch, int64_t epoch, int64_t read) const;

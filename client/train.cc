@@ -22,8 +22,7 @@ class TrainLoop::Impl {
  public:
   Impl(Trainable* model, BatchSource* source, Exchanger* exchanger, std::unique_ptr<WorkerHalf> algorithm,
        const Hyperparameters& hyperparameters, TrainOptions options)
-      : complete_(model != nullptr && source != nullptr),
-        model_(model),
+      : model_(model),
         source_(source),
         exchanger_(exchanger),
         hyperparameters_(hyperparameters),
@@ -45,8 +44,15 @@ class TrainLoop::Impl {
   // The end of a window, partial or not.
   absl::Status EndWindow();
 
+  // Since the beginning of an epoch, or of a window.
+  struct Progress {
+    int64_t batches_per_epoch = 0;  // 0: unknown
+    int64_t epoch_steps = 0;
+    int64_t window_steps = 0;
+    double window_loss = 0;  // summed
+  };
+
   // Constant after construction.
-  const bool complete_;
   const GuardedTrainable model_;
   const GuardedSource source_;
   Exchanger* const exchanger_;
@@ -57,10 +63,7 @@ class TrainLoop::Impl {
   std::unique_ptr<WorkerHalf> algorithm_;  // until the window has it
   std::unique_ptr<Window> window_;         // null before
   bool ran_ = false;
-  int64_t batches_per_epoch_ = 0;  // 0: unknown
-  int64_t epoch_steps_ = 0;
-  int64_t window_steps_ = 0;
-  double window_loss_ = 0;  // summed
+  Progress progress_;
   TrainSummary summary_;
 
   Mutex mutex_;
@@ -108,7 +111,7 @@ absl::Status TrainLoop::Impl::Train() {
   if (absl::Status status = MakeWindow(); !status.ok()) return status;
   absl::StatusOr<int64_t> batches = source_.batches_per_epoch();
   if (!batches.ok()) return batches.status();
-  batches_per_epoch_ = *batches;
+  progress_.batches_per_epoch = *batches;
   prefetcher_.Start();
   if (absl::Status status = SetLearningRate(); !status.ok()) return status;
   if (absl::Status status = window_->Begin(); !status.ok()) return status;
@@ -116,7 +119,7 @@ absl::Status TrainLoop::Impl::Train() {
 }
 
 absl::Status TrainLoop::Impl::CheckOptions() const {
-  if (!complete_) {
+  if (!model_.given() || !source_.given()) {
     return absl::InvalidArgumentError("there is no model or no batch source to train with: both must be given");
   }
   if (options_.epochs <= 0) {
@@ -163,7 +166,7 @@ absl::Status TrainLoop::Impl::TrainEpochs() {
       window_ends = window_->full();
     } else {
       ++summary_.epochs;
-      batches_per_epoch_ = std::exchange(epoch_steps_, 0);
+      progress_.batches_per_epoch = std::exchange(progress_.epoch_steps, 0);
       window_ends = window_->exchanges_by_epoch();
     }
     if (window_ends) {
@@ -171,8 +174,8 @@ absl::Status TrainLoop::Impl::TrainEpochs() {
     }
   }
   // Stopped by the loss of an epoch's last minibatch.
-  if (epoch_steps_ > 0 && prefetcher_.AtEpochEnd(kEpochEndPatience)) ++summary_.epochs;
-  if (window_steps_ > 0) {
+  if (progress_.epoch_steps > 0 && prefetcher_.AtEpochEnd(kEpochEndPatience)) ++summary_.epochs;
+  if (progress_.window_steps > 0) {
     if (absl::Status status = EndWindow(); !status.ok()) return status;
   }
   return window_->Finish();
@@ -184,22 +187,24 @@ absl::Status TrainLoop::Impl::Step(const Batch& batch) {
   if (!values.ok()) return values.status();
   const double loss = values->front();
   values->erase(values->begin());
-  const double part =
-      batches_per_epoch_ > 0 ? static_cast<double>(epoch_steps_ + 1) / static_cast<double>(batches_per_epoch_) : 0;
+  const double part = progress_.batches_per_epoch > 0 ? static_cast<double>(progress_.epoch_steps + 1) /
+                                                            static_cast<double>(progress_.batches_per_epoch)
+                                                      : 0;
   absl::Status status = window_->AfterStep({.epoch = static_cast<double>(summary_.epochs) + std::min(part, 1.0),
                                             .loss = loss,
                                             .metrics = *std::move(values)});
   if (!status.ok()) return status;
   ++summary_.steps;
   summary_.samples += batch.rows;
-  ++epoch_steps_;
-  ++window_steps_;
-  window_loss_ += loss;
+  ++progress_.epoch_steps;
+  ++progress_.window_steps;
+  progress_.window_loss += loss;
   return absl::OkStatus();
 }
 
 absl::Status TrainLoop::Impl::EndWindow() {
-  summary_.last_loss = std::exchange(window_loss_, 0) / static_cast<double>(std::exchange(window_steps_, 0));
+  summary_.last_loss =
+      std::exchange(progress_.window_loss, 0) / static_cast<double>(std::exchange(progress_.window_steps, 0));
   if (options_.target_loss >= 0 && summary_.last_loss <= options_.target_loss) summary_.reached_target_loss = true;
   return window_->End();
 }

@@ -256,6 +256,13 @@ struct Loop {
                           std::move(options));
   }
 
+  std::unique_ptr<Window> Begin(WindowOptions options) {
+    auto window = Create(std::move(options));
+    REQUIRE(window.ok());
+    REQUIRE((*window)->Begin().ok());
+    return *std::move(window);
+  }
+
   absl::Status Step(Window* window, double loss = 0) {
     if (absl::Status status = window->BeforeStep(); !status.ok()) return status;
     for (float& w : parameters) ++w;
@@ -277,27 +284,26 @@ TEST_CASE(
     Await(allowed, exchange);
     return absl::OkStatus();
   };
-  auto window = loop.Create({.overlap = overlap, .on_window = [&](const std::vector<StepResult>& steps) {
-                               for (const StepResult& step : steps) reported.push_back(step.step);
-                               return absl::OkStatus();
-                             }});
-  REQUIRE(window.ok());
-  REQUIRE((*window)->Begin().ok());
+  const std::unique_ptr<Window> window =
+      loop.Begin({.overlap = overlap, .on_window = [&](const std::vector<StepResult>& steps) {
+                    for (const StepResult& step : steps) reported.push_back(step.step);
+                    return absl::OkStatus();
+                  }});
   for (int i = 0; i < 5; ++i) {
-    REQUIRE(loop.Step(window->get()).ok());
-    if ((*window)->full()) REQUIRE((*window)->End().ok());
+    REQUIRE(loop.Step(window.get()).ok());
+    if (window->full()) REQUIRE(window->End().ok());
   }
   CHECK(reported == (overlap ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1, 2, 3, 4}));
   // The sixth step fails while the second exchange is out.
   Allow(&allowed, 100);
-  CHECK((*window)->Abandon().ok());
+  CHECK(window->Abandon().ok());
   CHECK(reported == std::vector<int64_t>{1, 2, 3, 4});
-  CHECK((*window)->statistics().steps == 5);
-  CHECK((*window)->statistics().exchanged == 4);
-  CHECK((*window)->statistics().exchanges == 2);
+  CHECK(window->statistics().steps == 5);
+  CHECK(window->statistics().exchanged == 4);
+  CHECK(window->statistics().exchanges == 2);
   CHECK(loop.center.center == Floats(4, 4));
-  CHECK(absl::IsFailedPrecondition((*window)->BeforeStep()));
-  CHECK((*window)->Abandon().ok());
+  CHECK(absl::IsFailedPrecondition(window->BeforeStep()));
+  CHECK(window->Abandon().ok());
 }
 
 TEST_CASE("steps of an exchange whose answer the algorithm can't take are reported all the same") {
@@ -308,14 +314,13 @@ TEST_CASE("steps of an exchange whose answer the algorithm can't take are report
   Loop loop;
   loop.halves.worker = std::make_unique<Refusing>();
   size_t reported = 0;
-  auto window = loop.Create({.overlap = GENERATE(false, true), .on_window = [&](const std::vector<StepResult>& steps) {
-                               reported += steps.size();
-                               return absl::OkStatus();
-                             }});
-  REQUIRE(window.ok());
-  REQUIRE((*window)->Begin().ok());
-  REQUIRE(loop.Step(window->get()).ok());
-  const absl::Status status = (*window)->Finish();
+  const std::unique_ptr<Window> window =
+      loop.Begin({.overlap = GENERATE(false, true), .on_window = [&](const std::vector<StepResult>& steps) {
+                    reported += steps.size();
+                    return absl::OkStatus();
+                  }});
+  REQUIRE(loop.Step(window.get()).ok());
+  const absl::Status status = window->Finish();
   CHECK(absl::IsInternal(status));
   CHECK_THAT(std::string(status.message()), Catch::Contains("Absorb") && Catch::Contains("out of magic"));
   CHECK(reported == 1);
@@ -326,18 +331,17 @@ TEST_CASE("steps of an exchange that failed are reported if its commit was appli
   loop.center.state = GENERATE(CommitState::kApplied, CommitState::kNotApplied, CommitState::kUnknown);
   loop.center.on_exchange = [](int64_t) { return absl::DeadlineExceededError("waited for others"); };
   size_t reported = 0;
-  auto window = loop.Create({.overlap = GENERATE(false, true), .on_window = [&](const std::vector<StepResult>& steps) {
-                               reported += steps.size();
-                               return absl::OkStatus();
-                             }});
-  REQUIRE(window.ok());
-  REQUIRE((*window)->Begin().ok());
-  REQUIRE(loop.Step(window->get()).ok());
-  CHECK(absl::IsDeadlineExceeded((*window)->Finish()));
+  const std::unique_ptr<Window> window =
+      loop.Begin({.overlap = GENERATE(false, true), .on_window = [&](const std::vector<StepResult>& steps) {
+                    reported += steps.size();
+                    return absl::OkStatus();
+                  }});
+  REQUIRE(loop.Step(window.get()).ok());
+  CHECK(absl::IsDeadlineExceeded(window->Finish()));
   const bool applied = loop.center.state == CommitState::kApplied;
   CHECK(reported == (applied ? 1 : 0));
-  CHECK((*window)->statistics().exchanged == (applied ? 1 : 0));
-  CHECK((*window)->statistics().exchanges == 0);
+  CHECK(window->statistics().exchanged == (applied ? 1 : 0));
+  CHECK(window->statistics().exchanges == 0);
 }
 
 TEST_CASE("the first error ends a window, and every later call returns it") {
@@ -345,32 +349,28 @@ TEST_CASE("the first error ends a window, and every later call returns it") {
   loop.center.on_exchange = [](int64_t exchange) {
     return exchange < 2 ? absl::OkStatus() : absl::AbortedError("a newer incarnation");
   };
-  auto window = loop.Create({.communication_window = 1, .overlap = GENERATE(false, true)});
-  REQUIRE(window.ok());
-  REQUIRE((*window)->Begin().ok());
+  const std::unique_ptr<Window> window = loop.Begin({.communication_window = 1, .overlap = GENERATE(false, true)});
   for (int i = 0; i < 2; ++i) {
-    REQUIRE(loop.Step(window->get()).ok());
-    (*window)->End().IgnoreError();
+    REQUIRE(loop.Step(window.get()).ok());
+    window->End().IgnoreError();
   }
-  CHECK(absl::IsAborted((*window)->Finish()));
-  CHECK(absl::IsAborted((*window)->BeforeStep()));
-  CHECK(absl::IsAborted((*window)->AfterStep()));
-  CHECK(absl::IsAborted((*window)->End()));
-  CHECK((*window)->Abandon().ok());
-  CHECK((*window)->statistics().exchanges == 1);
+  CHECK(absl::IsAborted(window->Finish()));
+  CHECK(absl::IsAborted(window->BeforeStep()));
+  CHECK(absl::IsAborted(window->AfterStep()));
+  CHECK(absl::IsAborted(window->End()));
+  CHECK(window->Abandon().ok());
+  CHECK(window->statistics().exchanges == 1);
 }
 
 TEST_CASE("overlapped exchanges run on one thread that is kept, and others on the caller's") {
   const bool overlap = GENERATE(false, true);
   Loop loop;
-  auto window = loop.Create({.communication_window = 1, .overlap = overlap});
-  REQUIRE(window.ok());
-  REQUIRE((*window)->Begin().ok());
+  const std::unique_ptr<Window> window = loop.Begin({.communication_window = 1, .overlap = overlap});
   for (int i = 0; i < 20; ++i) {
-    REQUIRE(loop.Step(window->get()).ok());
-    REQUIRE((*window)->End().ok());
+    REQUIRE(loop.Step(window.get()).ok());
+    REQUIRE(window->End().ok());
   }
-  REQUIRE((*window)->Finish().ok());
+  REQUIRE(window->Finish().ok());
   CHECK(loop.center.threads.size() == 1);
   CHECK(loop.center.threads.count(std::this_thread::get_id()) == (overlap ? 0 : 1));
 }
@@ -384,16 +384,14 @@ TEST_CASE("a window that goes while an exchange is out waits for it") {
     through = true;
     return absl::OkStatus();
   };
-  auto window = loop.Create({.overlap = true});
-  REQUIRE(window.ok());
-  REQUIRE((*window)->Begin().ok());
-  REQUIRE(loop.Step(window->get()).ok());
-  REQUIRE((*window)->End().ok());
+  std::unique_ptr<Window> window = loop.Begin({.overlap = true});
+  REQUIRE(loop.Step(window.get()).ok());
+  REQUIRE(window->End().ok());
   std::thread later([&] {
     std::this_thread::yield();
     Allow(&allowed, 1);
   });
-  window->reset();
+  window.reset();
   CHECK(through);
   later.join();
 }

@@ -88,6 +88,10 @@ JNIEXPORT void JNICALL Java_paramd_Native_workerExchange(JNIEnv* env, jclass, jl
   });
 }
 
+JNIEXPORT jint JNICALL Java_paramd_Native_workerCommitState(JNIEnv*, jclass, jlong worker) {
+  return paramd_worker_commit_state(WorkerAt(worker));
+}
+
 JNIEXPORT jlong JNICALL Java_paramd_Native_workerCommitBuffer(JNIEnv*, jclass, jlong worker) {
   return Address(paramd_worker_commit_buffer(WorkerAt(worker)));
 }

@@ -5,7 +5,7 @@ package paramd;
  *
  * @param version commits applied to the center
  * @param parameters floats in the center
- * @param workers that ever joined
+ * @param workers that ever joined and are remembered
  * @param commits applied, over all workers
  * @param rejected commits that were refused
  * @param meanStaleness of the applied commits

@@ -100,6 +100,9 @@ final class Native {
   static native void workerExchange(
       long worker, long update, long center, long floats, double timeout, long[] exchanged);
 
+  /** A paramd_commit_state. */
+  static native int workerCommitState(long worker);
+
   /** 0 if there is none. */
   static native long workerCommitBuffer(long worker);
 

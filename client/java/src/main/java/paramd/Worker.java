@@ -11,8 +11,8 @@ import java.util.function.LongUnaryOperator;
  *
  * <p>Thread-safe, but for one exchange at a time: initialize, pull, commit and exchange exclude each other, a second
  * caller waits for the first within its own timeout. {@link Thread#interrupt} ends a call that waits, and others of
- * this worker at that moment, with CANCELLED and the thread's interrupt status set; whether a commit was applied is
- * then unknown, but it never is twice. The worker can still be used.
+ * this worker at that moment, with CANCELLED and the thread's interrupt status set; {@link #commitState}
+ * then tells what is known of a commit, which never is applied twice. The worker can still be used.
  */
 public final class Worker implements AutoCloseable {
   private static final double LEAVE_SECONDS = 10;
@@ -227,6 +227,16 @@ public final class Worker implements AutoCloseable {
    */
   public FloatBuffer centerBuffer() {
     return buffer(Native::workerCenterBuffer);
+  }
+
+  /** What became of the last commit that this worker was given. */
+  public CommitState commitState() {
+    final long address = worker.acquire();
+    try {
+      return CommitState.of(Native.workerCommitState(address));
+    } finally {
+      worker.release();
+    }
   }
 
   /** Ends calls under way, and all later ones, with CANCELLED. */

@@ -72,4 +72,18 @@ class AdminTest {
   void connectingToNobodyFailsWithinItsTimeout() {
     assertThrows(ParamdException.class, () -> Admin.connect("127.0.0.1:1", Duration.ofMillis(100)));
   }
+
+  @Test
+  void aCenterOfAnotherLengthIsAnInvalidArgument() {
+    try (ParamdServer server = ParamdServer.start(new ServerOptions());
+        Admin admin = Admin.connect(server.address(), TIMEOUT)) {
+      admin.createModel(new ModelSpec("m").tensor("w", 3).algorithm("downpour"));
+      admin.initialize("m", new float[3]);
+      for (int floats : new int[] {2, 4}) {
+        assertEquals(
+            ParamdException.Code.INVALID_ARGUMENT,
+            assertThrows(ParamdException.class, () -> admin.pull("m", new float[floats])).code());
+      }
+    }
+  }
 }

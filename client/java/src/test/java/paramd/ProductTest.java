@@ -8,26 +8,12 @@ import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Trains to known answers, with and without overlap, over gRPC and shared memory, with one worker and two. */
 @Timeout(180)
-class ProductTest {
-  private static ParamdServer server;
-
-  @BeforeAll
-  static void start() {
-    server = ParamdServer.start(new ServerOptions());
-  }
-
-  @AfterAll
-  static void stop() {
-    server.close();
-  }
-
+class ProductTest extends ServerTest {
   private record Case(
       String algorithm, String consistency, String transport, String wire, int workers, boolean overlap) {
 

@@ -13,25 +13,11 @@ import java.nio.FloatBuffer;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicReference;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 @Timeout(180)
-class TrainingTest {
-  private static ParamdServer server;
-
-  @BeforeAll
-  static void start() {
-    server = ParamdServer.start(new ServerOptions());
-  }
-
-  @AfterAll
-  static void stop() {
-    server.close();
-  }
-
+class TrainingTest extends ServerTest {
   /** y = w·x + b by least squares. */
   private static class Line implements Trainable {
     private final FloatBuffer parameters =

@@ -8,27 +8,13 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 @Timeout(120)
-class WindowTest {
-  private static ParamdServer server;
-
-  @BeforeAll
-  static void start() {
-    server = ParamdServer.start(new ServerOptions());
-  }
-
-  @AfterAll
-  static void stop() {
-    server.close();
-  }
-
+class WindowTest extends ServerTest {
   private static Worker join(String model, String algorithm, String transport) {
     return Worker.join(
         new WorkerOptions(server.address(), model, "a")

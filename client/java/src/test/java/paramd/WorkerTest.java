@@ -15,8 +15,6 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInfo;
@@ -25,20 +23,9 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(120)
-class WorkerTest {
+class WorkerTest extends ServerTest {
   private static final Duration TIMEOUT = Duration.ofSeconds(30);
-  private static ParamdServer server;
   private String model;
-
-  @BeforeAll
-  static void start() {
-    server = ParamdServer.start(new ServerOptions());
-  }
-
-  @AfterAll
-  static void stop() {
-    server.close();
-  }
 
   @BeforeEach
   void name(TestInfo test) {
@@ -73,6 +60,20 @@ class WorkerTest {
       assertEquals(new Exchanged(1, 0), worker.commit(new float[] {1, 1, 1}, TIMEOUT));
       assertEquals(2, worker.exchange(new float[] {0, 1, 0}, center, TIMEOUT).version());
       assertArrayEquals(new float[] {2, 4, 4}, center);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"grpc", "shm"})
+  void aWorkerSaysWhatBecameOfItsCommit(String transport) {
+    try (Worker worker = Worker.join(options("a", 3).transport(transport))) {
+      assertEquals(CommitState.NONE, worker.commitState());
+      worker.initialize(new float[3], TIMEOUT);
+      worker.commit(new float[3], TIMEOUT);
+      assertEquals(CommitState.APPLIED, worker.commitState());
+      assertEquals(
+          ParamdException.Code.INVALID_ARGUMENT, codeOf(() -> worker.commit(new float[] {0, Float.NaN, 0}, TIMEOUT)));
+      assertEquals(CommitState.NOT_APPLIED, worker.commitState());
     }
   }
 
