@@ -169,9 +169,16 @@ void Budget::Serve() {
     }
     if (served.empty()) break;
     auto reservation = reservations.begin();
-    for (Waiter& waiter : served) waiter.ready(std::move(*reservation++));
+    for (Waiter& waiter : served) Call(std::move(waiter.ready), std::move(*reservation++));
   }
   serving = outer;
+}
+
+void Budget::Call(Ready ready, Reservation reservation) {
+  if (!options_.post) return ready(std::move(reservation));
+  // Copyable, as a task has to be.
+  const auto room = std::make_shared<Reservation>(std::move(reservation));
+  options_.post([ready = std::move(ready), room] { ready(std::move(*room)); });
 }
 
 bool Budget::Stalled(const Reservation::Held& held, absl::Time now) const {

@@ -83,6 +83,9 @@ struct BudgetOptions {
   // otherwise wait for ever.
   uint64_t max_in_flight_bytes = 0;
   absl::Duration stall_timeout = absl::Seconds(60);
+  // Runs a task soon, on another thread. Null: whoever releases calls those who have their turn now, and works for
+  // them.
+  std::function<void(std::function<void()>)> post;
 };
 
 struct Reservation::Held {
@@ -109,7 +112,7 @@ class Budget {
 
   explicit Budget(BudgetOptions options = {});
 
-  // Calls `ready` with the reservation: at once if there is room and nobody waits, else later, from the thread that
+  // Calls `ready` with the reservation: at once if there is room and nobody waits, else later, by `post` or by whoever
   // releases. Under no lock. A request larger than the cap gets its turn when nothing else is in flight. After its
   // deadline, Tick calls `ready` with an empty reservation.
   void Reserve(Request request, Ready ready);
@@ -149,6 +152,7 @@ class Budget {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(std::list<Reservation::Held>::iterator held);
   void Serve();
+  void Call(Ready ready, Reservation reservation);
   bool Stalled(const Reservation::Held& held, absl::Time now) const;
   uint64_t& UsedLocked(BudgetKind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return used_bytes_[static_cast<size_t>(kind)];

@@ -79,7 +79,7 @@ ModelsOptions ToModelsOptions(const ServerOptions& options, std::function<void(s
   models.model.max_workers = options.max_workers;
   models.model.events = options.events;
   models.model.step_aside = Pollers::StepAside;
-  models.model.post = std::move(post);
+  models.model.post = post;
   models.model.apply_pool = std::make_shared<ApplyPool>(ApplyThreads(options));
   models.max_models = options.max_models;
   models.max_model_bytes = options.max_model_bytes;
@@ -87,7 +87,8 @@ ModelsOptions ToModelsOptions(const ServerOptions& options, std::function<void(s
   models.max_history_bytes = options.max_history_bytes;
   models.budget = {.clock = options.clock,
                    .max_in_flight_bytes = options.max_in_flight_bytes,
-                   .stall_timeout = options.stall_timeout};
+                   .stall_timeout = options.stall_timeout,
+                   .post = std::move(post)};
   return models;
 }
 
@@ -151,9 +152,7 @@ class Server::Impl {
   explicit Impl(const ServerOptions& options)
       : options_(options),
         started_(options.clock->Now()),
-        models_(ToModelsOptions(options, [this](std::function<void()> task) {
-          PostedTask::Post(queue_.get(), &calls_, std::move(task));
-        })) {}
+        models_(ToModelsOptions(options, [this](std::function<void()> task) { Post(std::move(task)); })) {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -169,6 +168,7 @@ class Server::Impl {
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
+  void Post(std::function<void()> task) { PostedTask::Post(queue_.get(), &calls_, std::move(task)); }
   // As gRPC's, but for peers that do not read from their connections, which hold that up.
   void ShutDownTransport(absl::Time deadline);
 
@@ -374,7 +374,8 @@ void Server::Impl::Tick() {
       if (stopping_) return;
     }
     const absl::Duration late = Clock::Steady()->Now() - due;
-    models_.Tick(late > kOverslept ? late : absl::ZeroDuration());
+    // Whose wait ends now may have much to do, as a poller can and this thread must not.
+    Post([this, overslept = late > kOverslept ? late : absl::ZeroDuration()] { models_.Tick(overslept); });
   }
 }
 
@@ -421,10 +422,10 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   absl::Time end = absl::Now() + grace;
   if (sessions_.AwaitNone(end) && others_.AwaitNone(end)) end = std::min(end, absl::Now() + kLastCalls);
   ShutDownTransport(end);
+  ticker_.join();
   calls_.AwaitNone();
   queue_->Shutdown();
   pollers_.reset();
-  ticker_.join();
   {
     MutexLock lock(&mutex_);
     stopped_ = true;

@@ -340,6 +340,24 @@ TEST_CASE("A callback may release and reserve") {
   CHECK(budget.used_bytes(BudgetKind::kInFlight) == 100);
 }
 
+TEST_CASE("Whoever has its turn is called by a posted task, not by who releases") {
+  std::vector<std::function<void()>> posted;
+  Budget budget({.max_in_flight_bytes = 100, .post = [&](std::function<void()> task) { posted.push_back(task); }});
+  Reservation blocker = budget.TryReserve(100);
+  bool called = false;
+  budget.Reserve({.bytes = 60}, [&](const Reservation& reservation) { called = !reservation.empty(); });
+  blocker.Release();
+  CHECK_FALSE(called);
+  REQUIRE(posted.size() == 1);
+  CHECK(budget.used_bytes(BudgetKind::kInFlight) == 60);
+  posted[0]();
+  CHECK(called);
+  posted.clear();
+  CHECK(budget.used_bytes(BudgetKind::kInFlight) == 0);
+  budget.Reserve({.bytes = 60}, [&](const Reservation&) { called = false; });
+  CHECK_FALSE(called);
+}
+
 TEST_CASE("Thousands may wait, and give back at once when they are served") {
   Budget budget({.max_in_flight_bytes = 1});
   Reservation blocker = budget.TryReserve(1);
