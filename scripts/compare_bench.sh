@@ -70,8 +70,11 @@ def measure(build, *what):
     """{row: {column: value}} of one run."""
     bench, daemon = builds[build]
     report = f"{scratch}/{build}.json"
-    subprocess.run([bench, f"--paramd={daemon}", "--quick", "--workers=1", *what, f"--json={report}"], check=True,
-                   stdout=subprocess.DEVNULL)
+    run = subprocess.run([bench, f"--paramd={daemon}", "--quick", "--workers=1", *what, f"--json={report}"],
+                         stdout=subprocess.DEVNULL)
+    if run.returncode != 0:
+        print(f"compare_bench: {bench} {' '.join(what)} failed; this round goes without it", file=sys.stderr)
+        return {}
     with open(report, encoding="utf-8") as file:
         results = json.load(file)
     rows = {}
@@ -101,8 +104,8 @@ for i in range(int(rounds)):
             runs[build][-1].update(measure(build, *part))
 
 
-def compare(key, column):
-    """Medians of the two, and of the ratios of those of a round; with their quartiles."""
+def compare(key, column, best):
+    """Medians of the two, and of the ratios of those of a round, with their quartiles; and the ratio of the best."""
     pairs = [(o[key][column], n[key][column]) for o, n in zip(runs["old"], runs["new"])
              if key in o and key in n and o[key].get(column) and n[key].get(column)]
     if not pairs:
@@ -110,22 +113,23 @@ def compare(key, column):
     ratios = sorted(new / old for old, new in pairs)
     quarters = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     return {"old": statistics.median(o for o, _ in pairs), "new": statistics.median(n for _, n in pairs),
-            "ratio": statistics.median(ratios), "low": quarters[0], "high": quarters[2]}
+            "ratio": statistics.median(ratios), "low": quarters[0], "high": quarters[2],
+            "best_ratio": best(n for _, n in pairs) / best(o for o, _ in pairs)}
 
 
-table = [{"row": key, "baseline": "raw-" in key, "rate": compare(key, "rate"),
-          "cpu": compare(key, "cpu")} for key in runs["new"][0]]
+table = [{"row": key, "baseline": "raw-" in key, "rate": compare(key, "rate", max),
+          "cpu": compare(key, "cpu", min)} for key in dict.fromkeys(key for run in runs["new"] for key in run)]
 # The baselines are the same code in both builds: what they differ by is the machine's noise.
 table.sort(key=lambda row: row["baseline"])
 
-print("| what | old | new | new/old | quartiles | server CPU, new/old |\n|---|---|---|---|---|---|")
+print("| what | old | new | new/old | quartiles | best, new/old | server CPU, new/old | least |\n|---|---|---|---|---|---|---|---|")
 for row in table:
     rate, cpu = row["rate"], row["cpu"]
     if rate is None:
         continue
-    cpu = f"{cpu['ratio']:.2f}" if cpu and not row["baseline"] else "–"
+    cpu = f"{cpu['ratio']:.2f} | {cpu['best_ratio']:.2f}" if cpu and not row["baseline"] else "– | –"
     print(f"| {row['row']} | {rate['old']:.3g} | {rate['new']:.3g} | {rate['ratio']:.2f} | "
-          f"{rate['low']:.2f} to {rate['high']:.2f} | {cpu} |")
+          f"{rate['low']:.2f} to {rate['high']:.2f} | {rate['best_ratio']:.2f} | {cpu} |")
 if out:
     with open(out, "w", encoding="utf-8") as file:
         json.dump(table, file, indent=2)
