@@ -21,6 +21,10 @@ constexpr char kExchangeMethod[] = "/paramd.v1.ParameterServer/Exchange";
 // The server answers at the deadline, "still waiting for X" at the latest; so much later that answer has arrived.
 constexpr absl::Duration kAnswerGrace = absl::Milliseconds(250);
 
+// So many floats of a commit may be on their way without the server's having taken any: what was sent beyond is a sign
+// of life.
+constexpr size_t kUntakenFloats = 4 * kChunkFloats;
+
 // What the operations of a stream that has ended usually take to end is far less.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(200);
 
@@ -75,8 +79,11 @@ class ExchangeStream::Transfer {
   bool sent() const { return header_sent_ && sent_ == commit_.size(); }
   // What was not sent by then is of no use.
   bool sending() const { return !replied_ && !sent(); }
-  bool waiting() const { return sent() && !replied_; }
+  // For the server: for its answer, or for room that it has for the rest.
+  bool waiting() const { return header_sent_ && !replied_; }
   bool complete() const { return replied_ && received_ == reply_.pull_floats(); }
+  // 0 if they do not go through the stream.
+  size_t sent_floats() const { return shared_ != nullptr ? 0 : sent_; }
   v1::ReplyHeader& reply() { return reply_; }
 
   grpc::ByteBuffer NextMessage(ChunkPool* chunks);
@@ -221,7 +228,7 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
         broken = true;
         return absl::UnavailableError("the exchange stream broke");
       }
-      retry->SignOfLife();
+      if (arrived_ || (!writing_ && transfer.sent_floats() > kUntakenFloats)) retry->SignOfLife();
       if (arrived_) {
         arrived_ = false;
         if (auto status = transfer.Take(&call_->in); !status.ok()) return status;

@@ -15,18 +15,27 @@ namespace {
 // Whether a fork that is about to happen, or has made this process, leaves gRPC unusable in the child.
 std::atomic<bool> grpc_in_use{false};
 std::atomic<bool> grpc_lost{false};
+// Forks between the first process that looked and this one.
+std::atomic<int> generation{0};
 
 void WatchForks() {
   static const int registered = pthread_atfork([] { grpc_in_use = grpc_is_initialized() != 0; }, nullptr,
-                                               [] { grpc_lost = grpc_lost || grpc_in_use; });
+                                               [] {
+                                                 ++generation;
+                                                 grpc_lost = grpc_lost || grpc_in_use;
+                                               });
   static_cast<void>(registered);
 }
 
 }  // namespace
 
-ProcessGuard::ProcessGuard(std::string what) : what_(std::move(what)), pid_(getpid()) {}
+ProcessGuard::ProcessGuard(std::string what) : what_(std::move(what)), pid_(getpid()) {
+  WatchForks();
+  generation_ = generation;
+}
 
-bool ProcessGuard::forked() const { return getpid() != pid_; }
+// Without a system call: every exchange asks.
+bool ProcessGuard::forked() const { return generation != generation_; }
 
 absl::Status ProcessGuard::Check() const {
   if (!forked()) return absl::OkStatus();

@@ -10,7 +10,7 @@
 
 namespace paramd {
 
-// Remembers the process that it was made in. Immutable.
+// Remembers the process that it was made in. Immutable. Of forks it sees those by fork(3).
 class ProcessGuard {
  public:
   // `what` it guards, for messages.
@@ -29,6 +29,7 @@ class ProcessGuard {
  private:
   const std::string what_;
   const pid_t pid_;
+  int generation_ = 0;
 };
 
 }  // namespace paramd

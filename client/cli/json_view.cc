@@ -49,6 +49,11 @@ OrderedJson ModelJson(const v1::ModelInfo& model) {
       {"training_time_s", model.training_time_s()},
       {"rejected", model.rejected()},
       {"pinned_bytes", model.pinned_bytes()},
+      {"problem", model.problem()},
+      {"commits", model.commits()},
+      {"live_workers", model.live_workers()},
+      {"known_workers", model.known_workers()},
+      {"waiting_workers", model.waiting_workers()},
       {"workers", std::move(workers)},
   };
 }
@@ -101,6 +106,10 @@ OrderedJson StatusJson(const v1::ServerStatus& status) {
       {"shared_bytes", status.shared_bytes()},
       {"max_shared_bytes", status.max_shared_bytes()},
       {"resident_bytes", status.resident_bytes()},
+      {"base_bytes", status.base_bytes()},
+      {"round_bytes", status.round_bytes()},
+      {"history_bytes", status.history_bytes()},
+      {"max_history_bytes", status.max_history_bytes()},
       {"models", ModelsJson(status.models())},
   };
 }

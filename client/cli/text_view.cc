@@ -115,7 +115,14 @@ std::string ModelsText(const Models& models) {
                   CountText(model.parameters()), Version(model), CountText(model.live_workers()),
                   CountText(model.known_workers()), FigureText(model.mean_staleness())});
   }
-  return table.Text();
+  Table problems({"MODEL", "PROBLEM"});
+  bool any = false;
+  for (const v1::ModelInfo& model : models) {
+    if (model.problem().empty()) continue;
+    problems.AddRow({model.spec().name(), model.problem()});
+    any = true;
+  }
+  return any ? absl::StrCat(table.Text(), "\n", problems.Text()) : table.Text();
 }
 
 std::string ModelText(const v1::ModelInfo& model) {
@@ -124,6 +131,7 @@ std::string ModelText(const v1::ModelInfo& model) {
   facts.AddRow({"algorithm", spec.algorithm()});
   facts.AddRow({"consistency", spec.consistency()});
   facts.AddRow({"version", Version(model)});
+  if (!model.problem().empty()) facts.AddRow({"problem", model.problem()});
   facts.AddRow({"parameters",
                 absl::StrCat(CountText(model.parameters()), " (", BytesText(model.parameters() * sizeof(float)), ")")});
   facts.AddRow({"training time", DurationText(model.training_time_s())});
@@ -205,13 +213,15 @@ std::string HistoryCsv(const v1::GetHistoryReply& history, int64_t last) {
 }
 
 std::string StatusText(const v1::ServerStatus& status) {
-  std::string text =
-      absl::StrCat("paramd ", status.version(), ", up ", DurationText(status.uptime_s()),
-                   status.draining() ? ", draining" : "", "; ", "sessions ", CountText(status.sessions()),
-                   "; in flight ", BytesText(status.in_flight_bytes()), " of ", BytesText(status.max_in_flight_bytes()),
-                   ", ", CountText(status.queued_exchanges()), " queued; shared ", BytesText(status.shared_bytes()),
-                   " of ", BytesText(status.max_shared_bytes()), ", with ", CountText(status.segments()),
-                   " workers; memory ", BytesText(status.resident_bytes()), "\n\n", ModelsText(status.models()));
+  std::string text = absl::StrCat(
+      "paramd ", status.version(), ", up ", DurationText(status.uptime_s()), status.draining() ? ", draining" : "",
+      "; ", "sessions ", CountText(status.sessions()), "; in flight ", BytesText(status.in_flight_bytes()), " of ",
+      BytesText(status.max_in_flight_bytes()), ", ", CountText(status.queued_exchanges()), " queued; shared ",
+      BytesText(status.shared_bytes()), " of ", BytesText(status.max_shared_bytes()), ", with ",
+      CountText(status.segments()), " workers; memory ", BytesText(status.resident_bytes()), ", of it base centers ",
+      BytesText(status.base_bytes()), ", rounds ", BytesText(status.round_bytes()), ", histories ",
+      BytesText(status.history_bytes()), " of ", BytesText(status.max_history_bytes()), "\n\n",
+      ModelsText(status.models()));
   Table workers(WorkerHeadings(true));
   bool any = false;
   for (const v1::ModelInfo& model : status.models()) {

@@ -143,8 +143,14 @@ absl::Status Pull(Admin& admin, const Arguments& arguments, std::ostream& out) {
   if (const auto status = WriteCenter(path, model->spec(), pulled->version, center); !status.ok()) return status;
   Print(arguments,
         absl::StrCat("pulled version ", CountText(static_cast<uint64_t>(pulled->version)), " of ", name, " (",
-                     BytesText(center.size() * sizeof(float)), ") to ", path, "\n"),
-        {{"model", name}, {"version", pulled->version}, {"parameters", center.size()}, {"file", path}}, out);
+                     BytesText(center.size() * sizeof(float)), ") to ", path,
+                     model->problem().empty() ? "" : "; it has a problem: ", model->problem(), "\n"),
+        {{"model", name},
+         {"version", pulled->version},
+         {"parameters", center.size()},
+         {"file", path},
+         {"problem", model->problem()}},
+        out);
   return absl::OkStatus();
 }
 
@@ -218,8 +224,12 @@ absl::Status ShowStatus(Admin& admin, const Arguments& arguments, std::ostream& 
   if (!interval.ok()) return interval.status();
   const bool clear = watch && !arguments.Has("json") && ::isatty(STDOUT_FILENO) != 0;
   do {
-    const auto status = admin.GetStatus();
+    auto status = admin.GetStatus();
     if (!status.ok()) return status.status();
+    for (v1::ModelInfo& model : *status->mutable_models()) {
+      // With its workers, unless it is gone by now.
+      if (auto whole = admin.GetModel(model.spec().name()); whole.ok()) model = *std::move(whole);
+    }
     if (arguments.Has("json")) {
       out << JsonText(StatusJson(*status), /*one_line=*/watch);
     } else {

@@ -141,6 +141,19 @@ TEST_CASE("A center goes in from a file, is committed to, and comes out into a f
   CHECK(workers[0]["state"] == "left");
 }
 
+TEST_CASE("Status names workers, and every page a model's problem") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--tensor=w:1"});
+  const auto worker = house.Join("m", "worker-7");
+  REQUIRE(worker->Initialize(std::vector<float>{0}, absl::Seconds(60)).ok());
+  CHECK_THAT(house.Must({"status"}), Catch::Contains("worker-7") && !Catch::Contains("PROBLEM"));
+  for (int i = 0; i < 2; ++i) worker->Commit(std::vector<float>{3e38f}, absl::Seconds(60)).status().IgnoreError();
+  for (const std::string verb : {"list", "status"}) CHECK_THAT(house.Must({verb}), Catch::Contains("MODEL  PROBLEM"));
+  CHECK_THAT(house.Must({"show", "m"}), Catch::Contains("\nproblem "));
+  CHECK_FALSE(house.Json({"show", "m", "--json"})["problem"].empty());
+  CHECK_THAT(house.Must({"pull", "m", house.File("m.safetensors")}), Catch::Contains("; it has a problem: "));
+}
+
 TEST_CASE("A commit works with an algorithm that needs the center it was made from") {
   const House house;
   house.Must({"create", "m", "--algorithm=adaptive_adag", "--from", house.Write("in", {1, 2, 3, 4}, 5)});

@@ -157,18 +157,33 @@ new    easgd      sync                  0              no center     0        0 
 }
 
 TEST_CASE("A model's JSON has the wire's words, and integers of 64 bits as numbers") {
-  CHECK(JsonText(ModelJson(Model()), true) ==
-        R"({"name":"mnist","algorithm":"adag","hyperparameters":{"learning_rate":0.5},"consistency":"bounded:4",)"
-        R"("version":9007199254740993,"initialized":true,"parameters":100353,)"
-        R"("tensors":[{"name":"w","shape":[784,128]},{"name":"scale","shape":[]}],)"
-        R"("mean_staleness":1.25,"staleness_histogram":[3,0,1200],"training_time_s":83.4,"rejected":1,)"
-        R"("pinned_bytes":1048576,"workers":[)"
-        R"({"worker":"worker-0","incarnation":1,"state":"live","message":"","clock":10,"commits":1203,"pulls":11,)"
-        R"("rejected":0,"base_version":1200,"mean_staleness":1.25,"lease_remaining_s":29.5,"waiting":true},)"
-        R"({"worker":"worker-1","incarnation":2,"state":"failed","message":"loss is not finite","clock":0,)"
-        R"("commits":0,"pulls":0,"rejected":1,"base_version":-1,"mean_staleness":0.0,"lease_remaining_s":0.0,)"
-        R"("waiting":false}]})"
-        "\n");
+  CHECK(
+      JsonText(ModelJson(Model()), true) ==
+      R"({"name":"mnist","algorithm":"adag","hyperparameters":{"learning_rate":0.5},"consistency":"bounded:4",)"
+      R"("version":9007199254740993,"initialized":true,"parameters":100353,)"
+      R"("tensors":[{"name":"w","shape":[784,128]},{"name":"scale","shape":[]}],)"
+      R"("mean_staleness":1.25,"staleness_histogram":[3,0,1200],"training_time_s":83.4,"rejected":1,)"
+      R"("pinned_bytes":1048576,"problem":"","commits":0,"live_workers":1,"known_workers":2,"waiting_workers":0,"workers":[)"
+      R"({"worker":"worker-0","incarnation":1,"state":"live","message":"","clock":10,"commits":1203,"pulls":11,)"
+      R"("rejected":0,"base_version":1200,"mean_staleness":1.25,"lease_remaining_s":29.5,"waiting":true},)"
+      R"({"worker":"worker-1","incarnation":2,"state":"failed","message":"loss is not finite","clock":0,)"
+      R"("commits":0,"pulls":0,"rejected":1,"base_version":-1,"mean_staleness":0.0,"lease_remaining_s":0.0,)"
+      R"("waiting":false}]})"
+      "\n");
+}
+
+TEST_CASE("A model's problem is on every page that shows the model") {
+  v1::ServerStatus status;
+  v1::ModelInfo* const model = status.add_models();
+  *model = Model();
+  model->set_problem("tensor 'w' is infinite\nsince version 2");
+  CHECK_THAT(ModelText(*model), Catch::Contains("problem         tensor 'w' is infinite?since version 2\n"));
+  const std::string line = "MODEL  PROBLEM\nmnist  tensor 'w' is infinite?since version 2\n";
+  CHECK_THAT(ModelsText(status.models()), Catch::Contains(line));
+  CHECK_THAT(StatusText(status), Catch::Contains(line));
+  CHECK(ModelJson(*model)["problem"] == model->problem());
+  model->clear_problem();
+  CHECK_THAT(StatusText(status), !Catch::Contains("PROBLEM"));
 }
 
 TEST_CASE("A model without anything has empty lists, not nulls") {
@@ -238,9 +253,13 @@ TEST_CASE("Status shows the server, then models, then workers") {
   status.set_shared_bytes(6 << 20);
   status.set_max_shared_bytes(uint64_t{4} << 30);
   status.set_resident_bytes(200 << 20);
+  status.set_base_bytes(8 << 20);
+  status.set_history_bytes(1 << 20);
+  status.set_max_history_bytes(256 << 20);
   CHECK(StatusText(status) ==
         "paramd 0.1.0, up 2h 01m, draining; sessions 2; in flight 1.0 MiB of 64.0 MiB, 0 queued; "
-        "shared 6.0 MiB of 4.0 GiB, with 3 workers; memory 200.0 MiB\n"
+        "shared 6.0 MiB of 4.0 GiB, with 3 workers; memory 200.0 MiB, of it base centers 8.0 MiB, rounds 0 B, "
+        "histories 1.0 MiB of 256.0 MiB\n"
         "\n"
         "no models\n");
   *status.add_models() = Model();

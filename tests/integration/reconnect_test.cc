@@ -1,10 +1,15 @@
 // How long calls take, what they say when they fail, and how soon a daemon is found again.
+#include <grpcpp/grpcpp.h>
+
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "proto/paramd.grpc.pb.h"
 #include "tests/integration/fixtures.h"
 #include "tests/support/await.h"
 #include "tests/support/daemon.h"
@@ -135,6 +140,59 @@ TEST_CASE("a daemon that is killed in the middle of a call is unavailable, with 
   CHECK(status.code() == absl::StatusCode::kUnavailable);
   CHECK_THAT(std::string(status.message()),
              Catch::Contains("can't reach paramd at " + daemon.address()) && Catch::Contains("Connection refused"));
+}
+
+// Lets workers join, and ends every stream of exchanges, as a proxy does that has nobody behind it.
+class BrokenServer : public v1::ParameterServer::Service {
+ public:
+  BrokenServer() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+
+  const std::string& address() const { return address_; }
+
+  grpc::Status Join(grpc::ServerContext* /*context*/, const v1::JoinRequest* request, v1::JoinReply* reply) override {
+    reply->mutable_model()->mutable_spec()->set_name(request->model());
+    reply->mutable_model()->set_parameters(10);
+    reply->set_incarnation(1);
+    reply->set_lease_s(30);
+    return grpc::Status::OK;
+  }
+  grpc::Status Leave(grpc::ServerContext* /*context*/, const v1::LeaveRequest* /*request*/,
+                     v1::LeaveReply* /*reply*/) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status Exchange(grpc::ServerContext* /*context*/,
+                        grpc::ServerReaderWriter<v1::ExchangeReply, v1::ExchangeRequest>* /*stream*/) override {
+    return {grpc::StatusCode::UNAVAILABLE, "no healthy upstream"};
+  }
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+TEST_CASE("a server that only ends streams gives no sign of life") {
+  const BrokenServer server;
+  int events = 0;
+  const auto worker = Join({.server = server.address(),
+                            .model = "m",
+                            .worker = "a",
+                            .rpc_timeout = absl::Seconds(3),  // longer than the backoff
+                            .transport = Transport::kGrpc,
+                            .on_event = [&](absl::string_view) { ++events; }});
+  std::vector<float> center(10);
+  const auto [status, took] = Time([&] { return worker->Pull(absl::MakeSpan(center), absl::Seconds(20)).status(); });
+  INFO(status);
+  CHECK(status.code() == absl::StatusCode::kUnavailable);
+  CHECK_THAT(std::string(status.message()), Catch::Contains("no healthy upstream"));
+  CHECK(took < absl::Seconds(3) + kSlack);
+  CHECK(events == 1);
 }
 
 TEST_CASE("what will not get better is final at once") {
