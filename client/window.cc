@@ -1,5 +1,7 @@
 #include "client/window.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -115,6 +117,8 @@ class Window::Impl {
   }
 
   absl::Status Check(const Hyperparameters& hyperparameters);
+  // Whether this is a child of the process that made it: its second thread stayed there.
+  bool forked() const { return getpid() != process_; }
 
   absl::Status Begin() {
     return Checked([this] { return PullFirst(); });
@@ -137,9 +141,17 @@ class Window::Impl {
     return half_.commits_parameters() && !options_.overlap && !parameters_.whole().empty();
   }
 
+  absl::Status CheckProcess() const {
+    if (!forked()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("this window belongs to process ", process_,
+                                                      ", and this is process ", getpid(),
+                                                      ", forked from it; fork first, and join in the child"));
+  }
+
   // Keeps the first error that any call came to.
   template <typename Call>
   absl::Status Checked(const Call& call) {
+    if (absl::Status status = CheckProcess(); !status.ok()) return status;
     if (error_.ok()) error_ = CallUserCode(call, "a window");
     return error_;
   }
@@ -175,6 +187,7 @@ class Window::Impl {
   const GuardedHalf half_;
   const WindowOptions options_;
   const SteadyClock::time_point start_ = SteadyClock::now();
+  const pid_t process_ = getpid();
   int64_t window_ = 0;  // 0: Ends by the epoch
 
   bool begun_ = false;
@@ -276,6 +289,7 @@ absl::Status Window::Impl::Finish() {
 }
 
 absl::Status Window::Impl::Abandon() {
+  if (absl::Status status = CheckProcess(); !status.ok()) return status;
   if (error_.ok()) error_ = absl::FailedPreconditionError("the window was abandoned");
   if (!under_way_.has_value()) return absl::OkStatus();
   std::vector<StepResult> steps;
@@ -411,7 +425,9 @@ absl::Status Window::Impl::Report(const std::vector<StepResult>& steps) {
 // ---------------------------------------------------------------------------------------------------------------------
 
 Window::Window(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Window::~Window() = default;
+Window::~Window() {
+  if (impl_->forked()) static_cast<void>(impl_.release());
+}
 
 absl::StatusOr<std::unique_ptr<Window>> Window::Create(std::vector<absl::Span<float>> parameters, Exchanger* exchanger,
                                                        std::unique_ptr<WorkerHalf> half,

@@ -77,7 +77,7 @@ class Window {
   static absl::StatusOr<std::unique_ptr<Window>> Create(std::vector<absl::Span<float>> parameters, Exchanger* exchanger,
                                                         std::unique_ptr<WorkerHalf> half,
                                                         const Hyperparameters& hyperparameters, WindowOptions options);
-  // Waits for an exchange under way.
+  // Waits for an exchange under way, but not in a forked child, where every call is FAILED_PRECONDITION.
   ~Window();
 
   Window(const Window&) = delete;
@@ -111,7 +111,7 @@ class Window {
  private:
   class Impl;
   explicit Window(std::unique_ptr<Impl> impl);
-  const std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace paramd

@@ -102,6 +102,21 @@ paramd_code paramd_admin_get_model(paramd_admin* admin, const char* model, param
   });
 }
 
+paramd_code paramd_admin_problem(paramd_admin* admin, const char* model, char* problem, size_t size) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{admin, "admin"}, {model, "model"}, {problem, "problem"}}); !status.ok()) {
+      return status;
+    }
+    if (size == 0) return absl::InvalidArgumentError("problem has no room for its NUL");
+    auto found = admin->admin->GetModel(model);
+    if (!found.ok()) return found.status();
+    const size_t length = std::min(found->problem().size(), size - 1);
+    std::copy_n(found->problem().data(), length, problem);
+    problem[length] = '\0';
+    return absl::OkStatus();
+  });
+}
+
 paramd_code paramd_admin_staleness(paramd_admin* admin, const char* model, uint64_t* histogram, size_t capacity,
                                    size_t* entries) {
   return Guard([&] {

@@ -26,10 +26,13 @@
  *   PARAMD_RESOURCE_EXHAUSTED  a limit of the daemon, or of memory here
  *   PARAMD_DEADLINE_EXCEEDED   no answer within the timeout. A commit may have been applied, but never will be twice
  *   PARAMD_UNAVAILABLE         the daemon can't be reached, or was silent for rpc_timeout, in spite of retries. A
- * commit may have been applied PARAMD_CANCELLED           a cancel. A commit may have been applied PARAMD_UNIMPLEMENTED
- * the daemon is older than this library and lacks what the call needs PARAMD_INTERNAL            a fault of paramd's or
- * of a callback's paramd_worker_commit_state tells whether a commit whose call failed has been applied. After a call
- * that failed, a center that was to be written holds nothing useful.
+ *                              commit may have been applied
+ *   PARAMD_CANCELLED           a cancel. A commit may have been applied
+ *   PARAMD_UNIMPLEMENTED       the daemon is older than this library and lacks what the call needs
+ *   PARAMD_INTERNAL            a fault of paramd's or of a callback's
+ *
+ * paramd_worker_commit_state tells what became of a commit whose call failed. After a call that failed, a center that
+ * was to be written holds nothing useful.
  *
  * A process that forks joins in the child: what was joined or connected before belongs to the parent.
  *
@@ -382,11 +385,14 @@ PARAMD_API void paramd_admin_free(paramd_admin* admin);
 PARAMD_API paramd_code paramd_admin_create_model(paramd_admin* admin, const paramd_model_spec* spec);
 PARAMD_API paramd_code paramd_admin_delete_model(paramd_admin* admin, const char* model);
 PARAMD_API paramd_code paramd_admin_get_model(paramd_admin* admin, const char* model, paramd_model_info* info);
+/* Why the model can't be trained any further (its center is not finite, its algorithm failed); empty if it can. Writes
+ * at most `size` bytes to `problem`, NUL included. */
+PARAMD_API paramd_code paramd_admin_problem(paramd_admin* admin, const char* model, char* problem, size_t size);
 /* Entry i: commits with staleness i; the last one holds all larger ones too. Sets `*entries` to how many there are, and
  * writes at most `capacity` of them. */
 PARAMD_API paramd_code paramd_admin_staleness(paramd_admin* admin, const char* model, uint64_t* histogram,
                                               size_t capacity, size_t* entries);
-/* Waits for a first center. `floats` must be its length. */
+/* Waits for a first center, and gives it also of a model with a problem. `floats` must be its length. */
 PARAMD_API paramd_code paramd_admin_pull(paramd_admin* admin, const char* model, float* center, size_t floats,
                                          int64_t* version);
 /* As paramd_worker_initialize. */

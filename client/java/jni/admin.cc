@@ -56,6 +56,17 @@ JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_adminGetModel(JNIEnv* env, jcl
   });
 }
 
+JNIEXPORT jbyteArray JNICALL Java_paramd_Native_adminProblem(JNIEnv* env, jclass, jlong admin, jbyteArray model) {
+  return Guarded(env, [&]() -> jbyteArray {
+    std::vector<char> problem(4096);
+    if (!Check(env, paramd_admin_problem(As<paramd_admin>(admin), Text(env, model).c_str(), problem.data(),
+                                         problem.size()))) {
+      return nullptr;
+    }
+    return paramd::jni::Bytes(env, problem.data());
+  });
+}
+
 JNIEXPORT jlongArray JNICALL Java_paramd_Native_adminStaleness(JNIEnv* env, jclass, jlong admin, jbyteArray model) {
   return Guarded(env, [&]() -> jlongArray {
     const Text name(env, model);

@@ -79,6 +79,8 @@ TEST_CASE("a join that waits for the daemon says so") { RunScenario("waiting_eve
 
 TEST_CASE("what was joined before a fork is refused in the child, and so is a join") { RunScenario("forked"); }
 
+TEST_CASE("the control plane tells why a model can't be trained any further") { RunScenario("problems"); }
+
 TEST_CASE("two files of the library live in one process, and outlive their unloading") {
   const Daemon daemon;
   const std::string other = TemporaryPath("other.so");

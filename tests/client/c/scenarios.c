@@ -244,6 +244,7 @@ static void nulls(void) {
   CHECK_NULL(paramd_admin_delete_model(admin, NULL), "model");
   CHECK_NULL(paramd_admin_get_model(NULL, "m", &info), "admin");
   CHECK_NULL(paramd_admin_get_model(admin, "m", NULL), "info");
+  CHECK_NULL(paramd_admin_problem(admin, "m", NULL, 1), "problem");
   CHECK_NULL(paramd_admin_staleness(admin, "m", NULL, 1, &entries), "histogram");
   CHECK_NULL(paramd_admin_pull(admin, "m", NULL, kFloats, NULL), "center");
   CHECK_NULL(paramd_admin_initialize(admin, NULL, floats, kFloats), "model");
@@ -857,6 +858,18 @@ static void forked(void) {
   paramd_worker* worker = join("a");
   float center[kFloats] = {0};
   CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 30));
+  float parameters[kFloats] = {0};
+  paramd_worker* training = join("trains");
+  const paramd_span all = {parameters, kFloats};
+  const paramd_window_options options = {.struct_size = sizeof(options), .communication_window = 1, .overlap = 1};
+  paramd_window* window = NULL;
+  const double loss = 1;
+  int full = 0;
+  CHECK_OK(paramd_window_new(training, &all, 1, &options, &window));
+  CHECK_OK(paramd_window_begin(window));
+  CHECK_OK(paramd_window_before_step(window));
+  CHECK_OK(paramd_window_after_step(window, 0, &loss, &full));
+  CHECK_OK(paramd_window_end(window));
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
@@ -865,11 +878,43 @@ static void forked(void) {
     CHECK_FAILS(paramd_worker_join(make_options("b"), &other), PARAMD_FAILED_PRECONDITION, "fork");
     paramd_admin* admin = NULL;
     CHECK_FAILS(paramd_admin_connect(server, 30, &admin), PARAMD_FAILED_PRECONDITION, "fork");
+    CHECK_FAILS(paramd_window_before_step(window), PARAMD_FAILED_PRECONDITION, "fork");
+    CHECK_FAILS(paramd_window_after_step(window, 0, &loss, &full), PARAMD_FAILED_PRECONDITION, "fork");
+    CHECK_FAILS(paramd_window_end(window), PARAMD_FAILED_PRECONDITION, "fork");
+    CHECK_FAILS(paramd_window_finish(window), PARAMD_FAILED_PRECONDITION, "fork");
+    CHECK_FAILS(paramd_window_abandon(window), PARAMD_FAILED_PRECONDITION, "fork");
+    paramd_window_free(window);
+    paramd_worker_free(training);
     _exit(0);
   }
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
   CHECK_OK(paramd_worker_commit(worker, center, kFloats, 30, NULL));
+  CHECK_OK(paramd_window_finish(window));
+  paramd_window_free(window);
+  paramd_worker_free(training);
+  paramd_worker_free(worker);
+}
+
+/* A center that became infinite is a problem, which the control plane tells. */
+static void problems(void) {
+  paramd_worker* worker = join("a");
+  paramd_admin* admin = connect_admin();
+  float update[kFloats] = {3e38f};
+  const float center[kFloats] = {0};
+  char problem[400] = "?";
+  CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 30));
+  CHECK_OK(paramd_admin_problem(admin, "m", problem, sizeof(problem)));
+  CHECK(problem[0] == '\0');
+  for (int i = 0; i < 2; ++i) paramd_worker_commit(worker, update, kFloats, 30, NULL);
+  CHECK(paramd_worker_commit(worker, update, kFloats, 30, NULL) == PARAMD_FAILED_PRECONDITION);
+  CHECK_OK(paramd_admin_problem(admin, "m", problem, sizeof(problem)));
+  CHECK(strstr(problem, "'w'") != NULL);
+  char cut[5] = "";
+  CHECK_OK(paramd_admin_problem(admin, "m", cut, sizeof(cut)));
+  CHECK(strncmp(cut, problem, 4) == 0 && strlen(cut) == 4);
+  CHECK(paramd_admin_problem(admin, "m", cut, 0) == PARAMD_INVALID_ARGUMENT);
+  paramd_admin_free(admin);
   paramd_worker_free(worker);
 }
 
@@ -894,7 +939,8 @@ int main(int argc, char** argv) {
                    {"commit_states", commit_states},
                    {"zero_timeouts", zero_timeouts},
                    {"waiting_events", waiting_events},
-                   {"forked", forked}};
+                   {"forked", forked},
+                   {"problems", problems}};
   if (argc != 3) return 2;
   server = argv[2];
   CHECK(paramd_abi_version() == PARAMD_ABI_VERSION && paramd_version()[0] != '\0');

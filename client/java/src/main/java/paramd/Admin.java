@@ -66,6 +66,17 @@ public final class Admin implements AutoCloseable {
         info[8]);
   }
 
+  /** Why the model can't be trained any further (its center is not finite, its algorithm failed); empty if it can. */
+  public String problem(String model) {
+    final byte[] name = Arguments.utf8(model);
+    final long address = admin.acquire();
+    try {
+      return Arguments.text(Native.adminProblem(address, name));
+    } finally {
+      admin.release();
+    }
+  }
+
   /**
    * Reads the center, as a reader that never joined, and returns its version. Waits for its initialization.
    * INVALID_ARGUMENT if {@code center} has another length.

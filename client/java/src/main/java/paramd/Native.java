@@ -193,6 +193,8 @@ final class Native {
   /** The fields of paramd_model_info in order. */
   static native double[] adminGetModel(long admin, byte[] model);
 
+  static native byte[] adminProblem(long admin, byte[] model);
+
   static native long[] adminStaleness(long admin, byte[] model);
 
   static native long adminPull(long admin, byte[] model, long center, long floats);

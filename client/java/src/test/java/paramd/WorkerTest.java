@@ -78,6 +78,22 @@ class WorkerTest extends ServerTest {
   }
 
   @Test
+  void aCenterThatIsNotFiniteIsAProblem() {
+    try (Worker worker = Worker.join(options("a", 3));
+        Admin admin = Admin.connect(server.address(), TIMEOUT)) {
+      worker.initialize(new float[] {3e38f, 0, 0}, TIMEOUT);
+      assertEquals("", admin.problem(model));
+      assertThrows(
+          ParamdException.class,
+          () -> {
+            worker.commit(new float[] {3e38f, 0, 0}, TIMEOUT);
+            worker.commit(new float[3], TIMEOUT);
+          });
+      assertTrue(admin.problem(model).contains("'w'"), () -> admin.problem(model));
+    }
+  }
+
+  @Test
   void theModelIsWhatAWorkerTells() {
     final WorkerOptions options =
         new WorkerOptions(server.address(), model, "a")
