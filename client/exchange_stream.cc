@@ -3,6 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -56,6 +57,7 @@ struct ExchangeStream::Call {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
   grpc::ByteBuffer in;
   grpc::Status status;
+  std::atomic<bool> interrupted{false};
   std::optional<Cancellation::Interrupt> interrupt;
 
   // Whether all operations have ended by `deadline`.
@@ -144,12 +146,16 @@ ExchangeStream::ExchangeStream(std::shared_ptr<Connection> connection, Cancellat
 ExchangeStream::~ExchangeStream() { Close(/*broken=*/false).IgnoreError(); }
 
 absl::Status ExchangeStream::Start(absl::Time deadline) {
-  if (call_ != nullptr) return absl::OkStatus();
+  if (call_ != nullptr && !call_->interrupted) return absl::OkStatus();
+  Close(/*broken=*/false).IgnoreError();
   if (channel_ == nullptr) channel_ = connection_->OpenChannel();
   call_ = std::make_unique<Call>();
   grpc::GenericStub stub(channel_);
   call_->stream = stub.PrepareCall(&call_->context, kExchangeMethod, &call_->queue);
-  call_->interrupt.emplace(cancellation_, [context = &call_->context] { context->TryCancel(); });
+  call_->interrupt.emplace(cancellation_, [call = call_.get()] {
+    call->interrupted = true;
+    call->context.TryCancel();
+  });
   call_->stream->StartCall(Tag(kStart));
   auto started = Step(deadline);
   return started.ok() && !*started ? absl::UnavailableError("the stream could not be opened") : started.status();

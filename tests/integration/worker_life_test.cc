@@ -78,6 +78,21 @@ TEST_CASE("on_event may leave, and may be the end of the worker") {
   }));
 }
 
+TEST_CASE("a cancel between two calls leaves nothing behind once it is taken back") {
+  const auto server = StartServer();
+  CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 0));
+  int events = 0;
+  const auto worker = Join(
+      {.server = server->address(), .model = "m", .worker = "a", .on_event = [&](absl::string_view) { ++events; }});
+  std::vector<float> center(10);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(worker->Pull(absl::MakeSpan(center), kCallTimeout).ok());
+    worker->Cancel();
+    worker->Resume();
+  }
+  CHECK(events == 0);
+}
+
 TEST_CASE("an exchange within an exchange is refused") {
   Daemon daemon;
   CreateModel(daemon.address(), Spec("m", "downpour", 10), std::vector<float>(10, 0));
