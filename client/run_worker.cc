@@ -110,8 +110,9 @@ absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, cons
   auto worker = Worker::Join(worker_options);
   if (!worker.ok()) return worker.status();
   auto trained = Train(worker->get(), worker_options.stop, train_options, model, source, on_joined, summary);
-  // Whoever cancelled does not want to wait for a server that may be away.
-  const absl::Duration timeout = absl::IsCancelled(trained.status()) ? absl::Seconds(1) : absl::Seconds(10);
+  // Whoever cancelled does not want to wait for a server that may be away, nor for one that was found to be.
+  const bool hurry = absl::IsCancelled(trained.status()) || absl::IsUnavailable(trained.status());
+  const absl::Duration timeout = hurry ? absl::Seconds(1) : absl::Seconds(10);
   const absl::Status left = (*worker)->Leave(trained.ok() ? "" : trained.status().message(), timeout);
   // Everything it learned is committed: a server that went away meanwhile takes nothing from that.
   if (const auto tell = GuardedEvents(worker_options.on_event); !left.ok() && tell != nullptr) {

@@ -102,8 +102,8 @@ class Worker : public Exchanger {
   const v1::ModelInfo& model() const;
   uint64_t incarnation() const;
 
-  // What exchanges go over at the moment: kGrpc or kShm. It changes from kShm to kGrpc if a restarted server gives no
-  // shared memory. Thread-safe.
+  // What exchanges go over at the moment: kGrpc or kShm. It changes from kShm to kGrpc if the shared memory was lost
+  // in a break and the server has none any more. Thread-safe.
   Transport transport() const;
   // And as what: WorkerOptions::wire over kGrpc, kFloat32 over kShm. Thread-safe.
   Wire wire() const;

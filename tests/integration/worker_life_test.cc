@@ -237,6 +237,29 @@ TEST_CASE("a child joins for itself if its parent has nothing open when it forks
   CHECK(ReadCenter(daemon.address(), "m").second == 1);
 }
 
+TEST_CASE("a training whose daemon is gone ends soon after it was found so") {
+  Daemon daemon;
+  CreateModel(daemon.address(), Spec("m", "downpour", 10), std::vector<float>(10, 0));
+  const auto admin = Connect(daemon.address());
+  absl::Status status;
+  absl::Time killed;
+  {
+    const Thread thread([&] {
+      Quadratic model(10, 0, 1);
+      EmptyBatches batches(1'000'000'000);
+      status =
+          RunWorker({.server = daemon.address(), .model = "m", .worker = "a", .rpc_timeout = absl::Milliseconds(500)},
+                    {}, &model, &batches)
+              .status();
+    });
+    CHECK(Await([&] { return admin->GetModel("m")->version() > 0; }));
+    daemon.process().Signal(SIGKILL);
+    killed = absl::Now();
+  }
+  CHECK(status.code() == absl::StatusCode::kUnavailable);
+  CHECK(absl::Now() - killed < absl::Seconds(5));
+}
+
 TEST_CASE("a history of quick steps arrives whole") {
   constexpr int64_t kSteps = 300'000;
   const auto server = StartServer({.max_history_records = kSteps});
