@@ -72,12 +72,13 @@ class PostedTask : public Event {
   grpc::Alarm alarm_;
 };
 
-ModelsOptions ToModelsOptions(const ServerOptions& options, std::function<void(std::function<void()>)> post) {
+ModelsOptions ToModelsOptions(const ServerOptions& options, EventSink* events,
+                              std::function<void(std::function<void()>)> post) {
   ModelsOptions models;
   models.model.clock = options.clock;
   models.model.lease = options.lease;
   models.model.max_workers = options.max_workers;
-  models.model.events = options.events;
+  models.model.events = events;
   models.model.step_aside = Pollers::StepAside;
   models.model.post = post;
   models.model.apply_pool = std::make_shared<ApplyPool>(ApplyThreads(options));
@@ -147,12 +148,12 @@ absl::Status CheckOptions(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
-class Server::Impl {
+class Server::Impl : private EventSink {
  public:
   explicit Impl(const ServerOptions& options)
       : options_(options),
         started_(options.clock->Now()),
-        models_(ToModelsOptions(options, [this](std::function<void()> task) { Post(std::move(task)); })) {}
+        models_(ToModelsOptions(options, this, [this](std::function<void()> task) { Post(std::move(task)); })) {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -168,6 +169,9 @@ class Server::Impl {
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
+  // Passes events on; who is gone has its shared memory given up.
+  bool Wants(ModelEvent::Kind kind) const override;
+  void Tell(const ModelEvent& event) override;
   void Post(std::function<void()> task) { PostedTask::Post(queue_.get(), &calls_, std::move(task)); }
   // As gRPC's, but for peers that do not read from their connections, which hold that up.
   void ShutDownTransport(absl::Time deadline);
@@ -265,8 +269,10 @@ absl::Status Server::Impl::ShareMemory() {
     }
     return bytes;
   };
-  return Unpack(SegmentServer::Start({.max_bytes = options_.max_shared_bytes, .max_segment_bytes = largest}),
-                &segments_);
+  return Unpack(
+      SegmentServer::Start(
+          {.max_bytes = options_.max_shared_bytes, .max_segment_bytes = largest, .unused_timeout = options_.lease}),
+      &segments_);
 }
 
 template <typename Request, typename Reply, typename RequestMethod>
@@ -361,6 +367,33 @@ v1::ServerStatus Server::Impl::GetStatus(bool summary) {
     status.set_draining(stopping_);
   }
   return status;
+}
+
+bool Server::Impl::Wants(ModelEvent::Kind kind) const {
+  switch (kind) {
+    case ModelEvent::Kind::kLeft:
+    case ModelEvent::Kind::kExpired:
+    case ModelEvent::Kind::kFenced:
+    case ModelEvent::Kind::kDeleted:
+      return true;
+    default:
+      return options_.events != nullptr && options_.events->Wants(kind);
+  }
+}
+
+void Server::Impl::Tell(const ModelEvent& event) {
+  switch (event.kind) {
+    case ModelEvent::Kind::kLeft:
+    case ModelEvent::Kind::kExpired:
+    case ModelEvent::Kind::kFenced:
+    case ModelEvent::Kind::kDeleted:
+      if (segments_ == nullptr) break;
+      segments_->Release({.model = event.model, .worker = event.worker, .incarnation = event.incarnation});
+      break;
+    default:
+      break;
+  }
+  if (options_.events != nullptr && options_.events->Wants(event.kind)) options_.events->Tell(event);
 }
 
 // Leases and waits end at most this much too late.

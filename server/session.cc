@@ -13,13 +13,16 @@
 namespace paramd {
 namespace {
 
-constexpr absl::Duration kMaxWait = absl::Hours(24);
+constexpr uint64_t kMaxWaitMs = uint64_t{24} * 60 * 60 * 1000;
 
 // To apply so many takes as long as it takes to wake a thread several times over.
 constexpr uint64_t kLongFloats = kBlockFloats;
 // That are copied to a segment at a time: few enough for the worker's copy out of it to go on at the same time, many
 // enough for the messages between them not to count.
 constexpr size_t kSharedBlocks = 4;
+
+// A peer makes progress with so many bytes, or with all that is left: less in a stall timeout is none.
+constexpr uint64_t kProgressBytes = uint64_t{1} << 20;
 
 size_t ChunkBytes(const DecodedExchange& message) {
   size_t bytes = 0;
@@ -62,6 +65,7 @@ struct Session::Exchange : public ExchangeOwner {
   v1::Encoding encoding = v1::FLOAT32;
   std::shared_ptr<const Segment> segment;  // that the floats go through; null: through messages
   std::shared_ptr<Lease> lease;            // renewed as they go; may be null
+  uint64_t progress_bytes = 0;             // that came since the last progress
   absl::Status gone;                       // guarded by the session's lock
 };
 
@@ -126,7 +130,7 @@ void Session::OnStall() {
   // What can't be written ends as its write fails.
   if (!reads) return context_.TryCancel();
   const absl::Status status = absl::DeadlineExceededError(absl::StrCat(
-      "nothing of the commit came for ", absl::FormatDuration(environment_.models->budget()->stall_timeout()),
+      "less than 1 MiB of the commit came in ", absl::FormatDuration(environment_.models->budget()->stall_timeout()),
       " (--stall_timeout), while it held room that others may need, so it was given up; send it again"));
   if (!exchange_->initialize) exchange_->model->CountRejected(exchange_->call.caller, status);
   End(status);
@@ -151,7 +155,7 @@ bool Session::TakeTurn(At from) {
 
 void Session::Read() {
   // Between exchanges a peer may take its time.
-  exchange_ == nullptr ? watch_.Pause() : watch_.Progress();
+  if (exchange_ == nullptr) watch_.Pause();
   absl::Status gone;
   bool draining = false;
   {
@@ -240,7 +244,7 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
   exchange->encoding = header.encoding();
   ExchangeCall& call = exchange->call;
   call.caller = CallerOf(participant);
-  call.deadline = exchange->model->Now() + std::min(absl::Milliseconds(header.wait_ms()), kMaxWait);
+  call.deadline = exchange->model->Now() + absl::Milliseconds(std::min<uint64_t>(header.wait_ms(), kMaxWaitMs));
   call.tag = this;
   call.cancelled = &done_;
   exchange_ = exchange;
@@ -262,11 +266,19 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
       call.owner = exchange;
       exchange->lease = exchange->model->FindLease(call.caller);
       return InModel([&](Model* in) {
-        in->BeginCommit(call, [self = shared_from_this(), first = std::move(first)](const ExchangeAnswer& answer) {
+        ExchangeCall begin = call;
+        // What came with the header is in nobody's budget: if it is more than a little, it can't wait.
+        if (ChunkBytes(first) > kMaxHeaderChunkBytes) begin.deadline = exchange->model->Now();
+        in->BeginCommit(begin, [self = shared_from_this(), first = std::move(first)](const ExchangeAnswer& answer) {
           self->LeaveModel();
+          if (answer.status.code() == absl::StatusCode::kDeadlineExceeded && ChunkBytes(first) > kMaxHeaderChunkBytes) {
+            return self->ReplyStatus(absl::ResourceExhaustedError(
+                "the commit has to wait for other workers; back off and try again, its header before its bytes"));
+          }
           if (!answer.status.ok()) return self->ReplyStatus(answer.status);
           if (!answer.committed) return self->ReserveToReceive(first);
           self->phase_ = Dropping{0};
+          self->watch_.Progress();
           self->Receive(first);
         });
       });
@@ -320,8 +332,11 @@ absl::Status Session::FindSegment(uint64_t number, Exchange* exchange) const {
     return absl::InvalidArgumentError(
         "an initial center, and floats that are narrowed, do not go through shared memory; send them as data");
   }
+  const SegmentUser user{.model = exchange->model->name(),
+                         .worker = exchange->call.caller.worker,
+                         .incarnation = exchange->call.caller.incarnation};
   // Whoever knows this random number was given the segment.
-  auto segment = environment_.segments != nullptr ? environment_.segments->Find(number) : nullptr;
+  auto segment = environment_.segments != nullptr ? environment_.segments->Find(number, user) : nullptr;
   if (segment == nullptr) {
     return absl::UnavailableError("this server does not know that shared memory (any more); ask it for some again");
   }
@@ -368,12 +383,18 @@ void Session::StartReceiving(Reservation room, const DecodedExchange& first) {
     });
   }
   phase_ = Receiving{std::move(room), std::move(commit)};
+  watch_.Progress();
   Receive(first);
 }
 
 void Session::Receive(const DecodedExchange& message) {
-  const Exchange& exchange = *exchange_;
+  Exchange& exchange = *exchange_;
   if (exchange.lease != nullptr) exchange.lease->Renew(exchange.model->Now());
+  exchange.progress_bytes += ChunkBytes(message);
+  if (exchange.progress_bytes >= kProgressBytes) {
+    exchange.progress_bytes = 0;
+    watch_.Progress();
+  }
   bool complete = false;
   if (auto* const dropping = std::get_if<Dropping>(&phase_); dropping != nullptr) {
     dropping->floats += ChunkBytes(message) / FloatBytes(exchange.encoding) + message.shared_floats;

@@ -40,8 +40,8 @@ struct SessionEnvironment {
   LiveCalls* calls = nullptr;
   Models* models = nullptr;
   Streams* sessions = nullptr;
-  const SegmentServer* segments = nullptr;  // null: there is no shared memory
-  ChunkPool* chunks = nullptr;              // for what is sent in another encoding than it has
+  SegmentServer* segments = nullptr;  // null: there is no shared memory
+  ChunkPool* chunks = nullptr;        // for what is sent in another encoding than it has
 };
 
 // A session is in one phase at a time, which says what it does and owns what that takes. Reading or writing, it is at

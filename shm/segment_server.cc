@@ -94,10 +94,36 @@ SegmentServer::~SegmentServer() {
   thread_.join();
 }
 
-std::shared_ptr<const Segment> SegmentServer::Find(uint64_t id) const {
+std::shared_ptr<const Segment> SegmentServer::Find(uint64_t id, const SegmentUser& user) {
   MutexLock lock(&mutex_);
   const auto it = segments_.find(id);
-  return it != segments_.end() ? it->second : nullptr;
+  if (it == segments_.end()) return nullptr;
+  if (!std::exchange(it->second.used, true)) it->second.user = user;
+  return it->second.segment;
+}
+
+void SegmentServer::Release(const SegmentUser& user) {
+  GiveUp([&](const Granted& granted) {
+    return granted.used && granted.user.model == user.model &&
+           (user.worker.empty() ||
+            (granted.user.worker == user.worker && granted.user.incarnation == user.incarnation));
+  });
+}
+
+template <typename Over>
+void SegmentServer::GiveUp(const Over& over) {
+  std::vector<std::shared_ptr<const Segment>> given_up;  // unmapped outside the lock
+  MutexLock lock(&mutex_);
+  for (auto it = segments_.begin(); it != segments_.end();) {
+    if (!over(it->second)) {
+      ++it;
+      continue;
+    }
+    // Its end is what the peer notices; the thread then closes it.
+    shutdown(it->second.socket, SHUT_RDWR);
+    given_up.push_back(std::move(it->second.segment));
+    it = segments_.erase(it);
+  }
 }
 
 size_t SegmentServer::segments() const {
@@ -181,11 +207,15 @@ absl::Status SegmentServer::Grant(uint64_t bytes, Connection* connection) {
     return absl::InvalidArgumentError(
         absl::StrCat("a worker asks for ", bytes, " bytes of shared memory; no model here needs more than ", largest));
   }
-  const uint64_t used = bytes_->load();
-  if (bytes > options_.max_bytes || used > options_.max_bytes - bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(used, " bytes of memory are shared with workers, and the cap is ",
-                                                     options_.max_bytes, ", so there is no room for ", bytes,
-                                                     " more; raise --max_shared_bytes, or use gRPC"));
+  const auto fits = [&] { return bytes <= options_.max_bytes && bytes_->load() <= options_.max_bytes - bytes; };
+  if (!fits()) {
+    const absl::Time since = absl::Now() - options_.unused_timeout;
+    GiveUp([since](const Granted& granted) { return !granted.used && granted.since <= since; });
+  }
+  if (!fits()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(bytes_->load(), " bytes of memory are shared with workers, and the cap is ", options_.max_bytes,
+                     ", so there is no room for ", bytes, " more; raise --max_shared_bytes, or use gRPC"));
   }
   FileDescriptor memory;
   auto created = Segment::Create(bytes, &memory);
@@ -201,7 +231,9 @@ absl::Status SegmentServer::Grant(uint64_t bytes, Connection* connection) {
     MutexLock lock(&mutex_);
     do {
       id = RandomId();
-    } while (!segments_.emplace(id, segment).second);
+    } while (
+        !segments_.emplace(id, Granted{.segment = segment, .socket = connection->socket.get(), .since = absl::Now()})
+             .second);
   }
   connection->segment = id;
   connection->deadline = absl::InfiniteFuture();
@@ -216,7 +248,8 @@ void SegmentServer::Forget(const Connection& connection) {
   std::shared_ptr<const Segment> forgotten;  // unmapped outside the lock
   MutexLock lock(&mutex_);
   const auto it = segments_.find(connection.segment);
-  forgotten = std::move(it->second);
+  if (it == segments_.end()) return;
+  forgotten = std::move(it->second.segment);
   segments_.erase(it);
 }
 

@@ -27,6 +27,15 @@ struct SegmentServerOptions {
   std::function<uint64_t()> max_segment_bytes;        // of one; called on the server's thread
   size_t max_connections = 4096;                      // one a segment, or to be one
   absl::Duration request_timeout = absl::Seconds(5);  // from connecting to having asked
+  // A segment that nobody has used for as long since it was given goes if another one needs the room.
+  absl::Duration unused_timeout = absl::Seconds(30);
+};
+
+// Whose exchanges go through a segment.
+struct SegmentUser {
+  std::string model;
+  std::string worker;
+  uint64_t incarnation = 0;
 };
 
 // A quarter of the machine's memory.
@@ -34,7 +43,7 @@ uint64_t DefaultMaxSharedBytes();
 
 // Listens on an abstract socket of a random name, on a thread of its own, which never waits for a peer. Only peers of
 // the daemon's own user or root get memory. A segment is forgotten when its connection ends, which the system does for
-// a process that dies. Thread-safe.
+// a process that dies, and when its user is gone, which ends the connection. Thread-safe.
 class SegmentServer {
  public:
   // UNAVAILABLE with the system's reason.
@@ -47,8 +56,12 @@ class SegmentServer {
   // Without the zero byte that it begins with.
   const std::string& socket_name() const { return socket_name_; }
 
-  // Null if there is none. The memory stays for as long as somebody holds it.
-  std::shared_ptr<const Segment> Find(uint64_t id) const;
+  // For an exchange of `user`, who has it from the first time on. Null if there is none. The memory stays for as long
+  // as somebody holds it.
+  std::shared_ptr<const Segment> Find(uint64_t id, const SegmentUser& user);
+
+  // The worker of that incarnation is gone, or, without a worker, the model: its segments are given up.
+  void Release(const SegmentUser& user);
 
   size_t segments() const;
   uint64_t bytes() const { return bytes_->load(); }  // of all whose memory is still held
@@ -60,6 +73,14 @@ class SegmentServer {
     uint64_t segment = 0;  // 0: has not asked yet
   };
 
+  struct Granted {
+    std::shared_ptr<const Segment> segment;
+    int socket = -1;  // the connection's, which is open for as long as this is known
+    absl::Time since;
+    bool used = false;
+    SegmentUser user;  // once used
+  };
+
   explicit SegmentServer(SegmentServerOptions options);
   absl::Status Listen();
   void Run();
@@ -68,6 +89,9 @@ class SegmentServer {
   bool Handle(Connection* connection);
   absl::Status Grant(uint64_t bytes, Connection* connection);
   void Forget(const Connection& connection);
+  // Gives up those of which `over` holds.
+  template <typename Over>
+  void GiveUp(const Over& over);
 
   // Constant after Start.
   const SegmentServerOptions options_;
@@ -84,7 +108,7 @@ class SegmentServer {
   absl::Time accept_after_ = absl::InfinitePast();
 
   mutable Mutex mutex_;
-  std::map<uint64_t, std::shared_ptr<const Segment>> segments_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Granted> segments_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace paramd

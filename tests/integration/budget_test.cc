@@ -61,24 +61,106 @@ TEST_CASE("commits that are sent half don't starve the others, and are told why 
   CHECK(ReadCenter(server->address(), "m").second == 1);
 }
 
-TEST_CASE("a peer that goes on, however slowly, and one that is idle between exchanges are not ended") {
-  const auto server = StartServer({.stall_timeout = absl::Milliseconds(400)});
-  constexpr size_t kFloats = 8;
+TEST_CASE("a peer that goes on by a MiB at a time, and one that is idle between exchanges, are not ended") {
+  const auto server = StartServer({.stall_timeout = absl::Milliseconds(500)});
+  constexpr size_t kFloats = 1'000'000;
   CreateModel(server->address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 0));
   v1::ParameterServer::Stub stub(OpenChannel(server->address()));
   const v1::Participant worker = JoinByStub(&stub, "m", "w");
   StubSession slow(&stub);
   for (uint64_t sequence = 1; sequence <= 2; ++sequence) {
     REQUIRE(slow.Send(CommitHeader(worker, sequence, kFloats)));
-    for (size_t sent = 0; sent < kFloats; ++sent) {
-      absl::SleepFor(absl::Milliseconds(100));
-      REQUIRE(slow.Send(sent, std::vector<float>(1, 1)));
+    for (size_t sent = 0; sent < kFloats; sent += kChunkFloats) {
+      absl::SleepFor(absl::Milliseconds(250));
+      REQUIRE(slow.Send(sent, std::vector<float>(std::min(kChunkFloats, kFloats - sent), 1)));
     }
     const auto committed = slow.Receive();
     REQUIRE(committed.has_value());
     CHECK(committed->header.version() == static_cast<int64_t>(sequence));
     absl::SleepFor(absl::Milliseconds(800));
   }
+}
+
+TEST_CASE("peers that send a float or nothing at all every now and then don't starve the others") {
+  const size_t floats_each = GENERATE(0, 1);
+  const auto server = StartServer({.stall_timeout = absl::Milliseconds(500)});
+  CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  std::vector<Thread> tricklers;
+  for (int i = 0; i < 2; ++i) {
+    const v1::Participant worker = JoinByStub(&stub, "m", absl::StrCat("trickle-", i));
+    tricklers.emplace_back([&stub, worker, floats_each] {
+      StubSession session(&stub);
+      bool open = session.Send(CommitHeader(worker, 1, kLargeFloats, /*pull=*/true));
+      for (size_t sent = 0; open; sent += floats_each) {
+        open = session.Send(sent, std::vector<float>(floats_each, 1));
+        absl::SleepFor(absl::Milliseconds(50));
+      }
+    });
+  }
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  const auto worker = Join({.server = server->address(), .model = "m", .worker = "w", .transport = Transport::kGrpc});
+  const auto committed = worker->Commit(std::vector<float>(kLargeFloats, 1), kCallTimeout);
+  INFO(committed.status());
+  CHECK(committed.ok());
+}
+
+TEST_CASE("a commit that has to wait for other workers is not kept with a large chunk that came with its header") {
+  const auto server = StartServer();
+  constexpr size_t kFloats = 1'000'000;
+  CreateModel(server->address(), Spec("m", "aeasgd", kFloats, "bounded:0"), std::vector<float>(kFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  REQUIRE(JoinByStub(&stub, "m", "slow").incarnation() != 0);
+  const v1::Participant worker = JoinByStub(&stub, "m", "w");
+  StubSession session(&stub);
+  REQUIRE(session.Send(CommitHeader(worker, 1, kFloats), 0, std::vector<float>(kChunkFloats, 1)));
+  const auto refused = session.Receive();
+  REQUIRE(refused.has_value());
+  CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
+  CHECK_THAT(refused->header.message(), Catch::Contains("wait for other workers") && Catch::Contains("back off"));
+  // A header alone waits.
+  REQUIRE(session.Send(CommitHeader(worker, 1, kFloats)));
+  CHECK(Await([&] { return server->GetStatus().models(0).waiting_workers() == 1; }));
+}
+
+TEST_CASE("whoever would wait for ever may say so") {
+  const auto server = StartServer();
+  REQUIRE(Connect(server->address())->CreateModel(Spec("m", "downpour", 1)).ok());
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  StubSession session(&stub);
+  v1::ExchangeHeader pull = PullHeader("m");
+  pull.set_wait_ms(~uint64_t{0});
+  REQUIRE(session.Send(pull));
+  CHECK(Await([&] { return server->GetStatus().sessions() == 1; }));
+  absl::SleepFor(absl::Milliseconds(200));
+  REQUIRE(Connect(server->address())->Initialize("m", std::vector<float>(1, 3)).ok());
+  const auto answer = session.Receive();
+  REQUIRE(answer.has_value());
+  CHECK(answer->header.code() == 0);
+  CHECK(answer->center == std::vector<float>{3});
+}
+
+TEST_CASE("shared memory of a worker that is gone is there for others, whatever its process still holds") {
+  constexpr size_t kFloats = 1'000'000;
+  // Of one worker, but not of two.
+  const auto server = StartServer({.max_shared_bytes = 12'000'000});
+  CreateModel(server->address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 1));
+  std::vector<std::unique_ptr<Worker>> workers;
+  const auto exchange = [&](const std::string& name) {
+    INFO(name);
+    workers.push_back(Join({.server = server->address(), .model = "m", .worker = name, .transport = Transport::kShm}));
+    std::vector<float> center(kFloats);
+    CHECK(workers.back()->Exchange(std::vector<float>(kFloats, 1), absl::MakeSpan(center), kCallTimeout).ok());
+  };
+  exchange("a");
+  CHECK(workers.back()->Leave().ok());
+  exchange("b");
+  // A new process of that name.
+  exchange("b");
+  REQUIRE(Connect(server->address())->DeleteModel("m").ok());
+  CreateModel(server->address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 1));
+  exchange("c");
+  CHECK(server->GetStatus().segments() == 1);
 }
 
 TEST_CASE("what a worker holds in the middle of a commit is released when its lease ends, or it leaves") {

@@ -76,25 +76,47 @@ TEST_CASE("a worker and the daemon see the same segment until the worker's conne
   auto granted = std::make_optional(Request(*server));
   const auto theirs = Segment::Map(granted->memory, kBytes);
   REQUIRE(theirs.ok());
-  auto ours = server->Find(granted->id);
+  auto ours = server->Find(granted->id, {});
   REQUIRE(ours != nullptr);
   theirs->StoreCommitWord(42);
   CHECK(ours->LoadCommitWord() == 42);
   CHECK(server->segments() == 1);
   CHECK(server->bytes() == kBytes);
   CHECK(LinkAlive(granted->link));
-  CHECK(server->Find(granted->id + 1) == nullptr);
-  CHECK(server->Find(0) == nullptr);
+  CHECK(server->Find(granted->id + 1, {}) == nullptr);
+  CHECK(server->Find(0, {}) == nullptr);
 
   const uint64_t id = granted->id;
   granted.reset();
   CHECK(Await([&] { return server->segments() == 0; }));
-  CHECK(server->Find(id) == nullptr);
+  CHECK(server->Find(id, {}) == nullptr);
   // An exchange that is under way keeps the memory, which counts for as long.
   CHECK(server->bytes() == kBytes);
   ours->Floats(4096, 1)[0] = 1;
   ours.reset();
   CHECK(server->bytes() == 0);
+}
+
+TEST_CASE("what belongs to a worker or a model that is gone is given up, and its connection ended") {
+  const auto server = Start();
+  const GrantedSegment a1 = Request(*server);
+  const GrantedSegment a2 = Request(*server);
+  const GrantedSegment b = Request(*server);
+  const GrantedSegment unused = Request(*server);
+  CHECK(server->Find(a1.id, {.model = "m", .worker = "a", .incarnation = 1}) != nullptr);
+  CHECK(server->Find(a2.id, {.model = "m", .worker = "a", .incarnation = 2}) != nullptr);
+  CHECK(server->Find(b.id, {.model = "m", .worker = "b", .incarnation = 1}) != nullptr);
+  server->Release({.model = "m", .worker = "a", .incarnation = 1});
+  CHECK(server->segments() == 3);
+  CHECK(server->bytes() == 3 * kBytes);
+  CHECK(Await([&] { return !LinkAlive(a1.link); }));
+  CHECK(LinkAlive(a2.link));
+  server->Release({.model = "other"});
+  CHECK(server->segments() == 3);
+  server->Release({.model = "m"});
+  CHECK(server->segments() == 1);
+  CHECK(Await([&] { return !LinkAlive(a2.link) && !LinkAlive(b.link); }));
+  CHECK(LinkAlive(unused.link));
 }
 
 TEST_CASE("nothing is left when the segments and the server are gone") {
@@ -217,7 +239,7 @@ TEST_CASE("workers come and go at once") {
       threads.emplace_back([&] {
         for (int i = 0; i < 100; ++i) {
           const auto granted = RequestSegment(server->socket_name(), kBytes, kTimeout);
-          if (!granted.ok() || server->Find(granted->id) == nullptr) ++failed;
+          if (!granted.ok() || server->Find(granted->id, {}) == nullptr) ++failed;
         }
       });
     }
