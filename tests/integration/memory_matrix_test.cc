@@ -22,7 +22,7 @@ constexpr int kWorkers = 16;
 constexpr int kExchanges = 2;
 // Whatever the model: free blocks that its pool keeps, and what connections hold in buffers of their own.
 constexpr uint64_t kPoolBytes = 16 << 20;
-constexpr uint64_t kConnectionBytes = 1 << 20;
+constexpr uint64_t kConnectionBytes = 2 << 20;  // an HTTP/2 frame of 1 MiB, and the one before
 constexpr absl::Duration kTimeout = absl::Minutes(5);
 
 struct Peak {
