@@ -2,6 +2,8 @@
 #ifndef PARAMD_ALGORITHMS_USER_CODE_H_
 #define PARAMD_ALGORITHMS_USER_CODE_H_
 
+#include <cxxabi.h>
+
 #include <exception>
 
 #include "absl/status/status.h"
@@ -17,6 +19,8 @@ auto CallUserCode(const Call& call, const Where&... where) -> decltype(call()) {
     return call();
   } catch (const std::exception& exception) {
     return absl::InternalError(absl::StrCat("exception in ", where..., ": ", exception.what()));
+  } catch (const abi::__forced_unwind&) {
+    throw;  // The thread ends in there, by pthread_exit: nothing may hold that up.
   } catch (...) {
     return absl::InternalError(absl::StrCat("exception in ", where..., ", which is no std::exception"));
   }

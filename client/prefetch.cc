@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 namespace paramd {
@@ -77,7 +78,15 @@ void Prefetcher::Stop() {
 }
 
 void Prefetcher::Read() {
-  absl::Status status = CallUserCode(
+  absl::Status status = absl::InternalError("the source ended the thread that reads it");
+  const absl::Cleanup end = [&] {
+    MutexLock lock(&mutex_);
+    if (!status.ok()) end_ = std::move(status);
+    reading_ = false;
+    filled_.SignalAll();
+    ended_.SignalAll();
+  };
+  status = CallUserCode(
       [this] {
         for (int64_t epoch = 0; epoch < epochs_; ++epoch) {
           if (absl::Status read = ReadEpoch(epoch); !read.ok()) return read;
@@ -85,11 +94,6 @@ void Prefetcher::Read() {
         return absl::OkStatus();
       },
       "reading minibatches ahead");
-  MutexLock lock(&mutex_);
-  if (!status.ok()) end_ = std::move(status);
-  reading_ = false;
-  filled_.SignalAll();
-  ended_.SignalAll();
 }
 
 absl::Status Prefetcher::ReadEpoch(int64_t epoch) {

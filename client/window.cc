@@ -125,7 +125,7 @@ class Window::Impl {
   }
   absl::Status BeforeStep();
   absl::Status AfterStep(StepResult result);
-  bool full() const { return minibatches_ == window_ && window_ > 0; }
+  bool full() const { return window_ > 0 && minibatches_ >= window_; }
   bool exchanges_by_epoch() const { return half_.exchange_point() == ExchangePoint::kEpoch; }
   absl::Status End() {
     return Checked([this] { return EndWindow(); });
@@ -292,9 +292,13 @@ absl::Status Window::Impl::Abandon() {
   if (absl::Status status = CheckProcess(); !status.ok()) return status;
   if (error_.ok()) error_ = absl::FailedPreconditionError("the window was abandoned");
   if (!under_way_.has_value()) return absl::OkStatus();
-  std::vector<StepResult> steps;
-  absl::Status status = AwaitExchange(&steps);
-  return status.ok() ? Report(steps) : status;
+  return CallUserCode(
+      [this] {
+        std::vector<StepResult> steps;
+        absl::Status status = AwaitExchange(&steps);
+        return status.ok() ? Report(steps) : status;
+      },
+      "a window");
 }
 
 WindowStatistics Window::Impl::statistics() const {

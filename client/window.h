@@ -91,8 +91,8 @@ class Window {
   absl::Status BeforeStep();
   absl::Status AfterStep(StepResult result = {});
 
-  // Whether the window has its minibatches, so that it is time for End. Never, where the algorithm exchanges by the
-  // epoch: call End at each epoch's end.
+  // Whether the window has its minibatches, or more, so that it is time for End. Never, where the algorithm exchanges
+  // by the epoch: call End at each epoch's end.
   bool full() const;
   bool exchanges_by_epoch() const;
 

@@ -21,6 +21,7 @@ struct paramd_history {
     std::vector<std::string> metric_names;
     std::vector<paramd_history_record> records;
     std::vector<double> metrics;  // [records, metric_names]
+    uint64_t dropped = 0;
   };
   std::vector<Series> series;
 };
@@ -43,6 +44,7 @@ paramd_model_info Summarize(const paramd::v1::ModelInfo& model) {
 paramd_history::Series ReadSeries(const paramd::v1::WorkerHistory& history) {
   paramd_history::Series series{.worker = history.worker(),
                                 .metric_names = {history.metric_names().begin(), history.metric_names().end()}};
+  series.dropped = history.dropped();
   for (const paramd::v1::HistoryRecord& record : history.records()) {
     series.records.push_back(
         {.step = record.step(), .epoch = record.epoch(), .time_s = record.time_s(), .loss = record.loss()});
@@ -194,6 +196,11 @@ size_t paramd_history_metrics(const paramd_history* history, size_t series) {
 const char* paramd_history_metric_name(const paramd_history* history, size_t series, size_t metric) {
   const auto* found = FindSeries(history, series);
   return found == nullptr || metric >= found->metric_names.size() ? nullptr : found->metric_names[metric].c_str();
+}
+
+uint64_t paramd_history_dropped(const paramd_history* history, size_t series) {
+  const auto* found = FindSeries(history, series);
+  return found == nullptr ? 0 : found->dropped;
 }
 
 const double* paramd_history_metric_values(const paramd_history* history, size_t series) {

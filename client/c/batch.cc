@@ -78,6 +78,12 @@ absl::Status CopyFloats(const paramd_batch& view, Batch* batch) {
     return absl::InvalidArgumentError(
         absl::StrCat("a batch has ", view.rows, " rows, but must have at least 1; an epoch ends with *more = 0"));
   }
+  // A bound keeps the count of all rows within its range.
+  constexpr int64_t kMaxRows = int64_t{1} << 40;
+  if (view.rows > kMaxRows || (view.feature_floats > 0 && static_cast<size_t>(view.rows) > view.feature_floats)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a batch has ", view.rows, " rows, but only ", view.feature_floats, " features"));
+  }
   if ((view.features == nullptr && view.feature_floats > 0) || (view.labels == nullptr && view.label_floats > 0)) {
     return absl::InvalidArgumentError("a batch has features or labels at a null pointer");
   }

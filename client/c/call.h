@@ -2,6 +2,8 @@
 #ifndef PARAMD_CLIENT_C_CALL_H_
 #define PARAMD_CLIENT_C_CALL_H_
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -21,15 +23,18 @@ namespace paramd::c {
 // The status as a code; if it is an error, its message becomes this thread's.
 paramd_code Return(const absl::Status& status) noexcept;
 
-// What `call`, which returns an absl::Status, comes to. No exception leaves it.
+// What `call`, which returns an absl::Status, comes to. No exception leaves it, but the end of a thread by pthread_exit
+// in a callback, which nothing may hold up.
 template <typename Call>
-paramd_code Guard(const Call& call) noexcept {
+paramd_code Guard(const Call& call) {
   try {
     return Return(call());
   } catch (const std::bad_alloc&) {
     return Return(absl::Status(absl::StatusCode::kResourceExhausted, "there is no memory for this call"));
   } catch (const std::exception& exception) {
     return Return(absl::Status(absl::StatusCode::kInternal, exception.what()));
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     return Return(absl::Status(absl::StatusCode::kInternal, "an exception of unknown type"));
   }

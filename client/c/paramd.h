@@ -83,7 +83,7 @@ PARAMD_API const char* paramd_error_message(void);
 PARAMD_API const char* paramd_code_name(paramd_code code); /* "NOT_FOUND" */
 
 PARAMD_API int paramd_abi_version(void);
-PARAMD_API const char* paramd_version(void); /* "0.4.0" */
+PARAMD_API const char* paramd_version(void); /* "MAJOR.MINOR.PATCH" */
 
 /* Ends calls from outside: a call that is under way with it, and every later one, gives PARAMD_CANCELLED. It works in
  * joining, exchanging and training alike, at once or, where the daemon is stopped, within two seconds. Thread-safe. It
@@ -419,6 +419,8 @@ PARAMD_API size_t paramd_history_records(const paramd_history* history, size_t s
                                          const paramd_history_record** records);
 PARAMD_API size_t paramd_history_metrics(const paramd_history* history, size_t series);
 PARAMD_API const char* paramd_history_metric_name(const paramd_history* history, size_t series, size_t metric);
+/* Older records that the daemon dropped to bound its memory. */
+PARAMD_API uint64_t paramd_history_dropped(const paramd_history* history, size_t series);
 /* [records, metrics], row-major. */
 PARAMD_API const double* paramd_history_metric_values(const paramd_history* history, size_t series);
 

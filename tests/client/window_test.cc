@@ -362,6 +362,18 @@ TEST_CASE("the first error ends a window, and every later call returns it") {
   CHECK(window->statistics().exchanges == 1);
 }
 
+TEST_CASE("a window that is not asked after every step is full until it ends") {
+  Loop loop;
+  const std::unique_ptr<Window> window = loop.Begin({.communication_window = 3});
+  for (int step = 1; step <= 4; ++step) {
+    REQUIRE(loop.Step(window.get()).ok());
+    CHECK(window->full() == (step >= 3));
+  }
+  REQUIRE(window->End().ok());
+  CHECK_FALSE(window->full());
+  CHECK(loop.center.center == Floats(4, 4));
+}
+
 TEST_CASE("overlapped exchanges run on one thread that is kept, and others on the caller's") {
   const bool overlap = GENERATE(false, true);
   Loop loop;

@@ -142,6 +142,10 @@ JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_historyRecords(JNIEnv* env, jc
   });
 }
 
+JNIEXPORT jlong JNICALL Java_paramd_Native_historyDropped(JNIEnv*, jclass, jlong history, jlong series) {
+  return static_cast<jlong>(paramd_history_dropped(As<paramd_history>(history), static_cast<size_t>(series)));
+}
+
 JNIEXPORT jlong JNICALL Java_paramd_Native_historyMetrics(JNIEnv*, jclass, jlong history, jlong series) {
   return static_cast<jlong>(paramd_history_metrics(As<paramd_history>(history), static_cast<size_t>(series)));
 }

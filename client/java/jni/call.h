@@ -2,6 +2,7 @@
 #ifndef PARAMD_CLIENT_JAVA_JNI_CALL_H_
 #define PARAMD_CLIENT_JAVA_JNI_CALL_H_
 
+#include <cxxabi.h>
 #include <jni.h>
 
 #include <exception>
@@ -60,13 +61,15 @@ bool Check(JNIEnv* env, paramd_code code);
 
 // What `call` returns. An exception of C++ must not reach the JVM: it becomes a ParamdException, and the result 0.
 template <typename Call>
-auto Guarded(JNIEnv* env, const Call& call) noexcept -> decltype(call()) {
+auto Guarded(JNIEnv* env, const Call& call) -> decltype(call()) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
     Throw(env, PARAMD_RESOURCE_EXHAUSTED, "there is no memory outside the heap for this call");
   } catch (const std::exception& exception) {
     Throw(env, PARAMD_INTERNAL, exception.what());
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     Throw(env, PARAMD_INTERNAL, "an exception of unknown type");
   }

@@ -81,6 +81,8 @@ TEST_CASE("what was joined before a fork is refused in the child, and so is a jo
 
 TEST_CASE("the control plane tells why a model can't be trained any further") { RunScenario("problems"); }
 
+TEST_CASE("a callback may end its thread") { RunScenario("ending_threads"); }
+
 TEST_CASE("two files of the library live in one process, and outlive their unloading") {
   const Daemon daemon;
   const std::string other = TemporaryPath("other.so");

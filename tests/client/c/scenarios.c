@@ -469,6 +469,7 @@ static void train(void) {
   CHECK(paramd_history_records(history, 0, &records) == 200);
   CHECK(records[199].step == 200 && records[199].epoch == 2 && records[0].loss >= 0);
   CHECK(paramd_history_metrics(history, 0) == 1);
+  CHECK(paramd_history_dropped(history, 0) == 0 && paramd_history_dropped(history, 9) == 0);
   CHECK(strcmp(paramd_history_metric_name(history, 0, 0), "first") == 0);
   CHECK(paramd_history_metric_name(history, 0, 1) == NULL && paramd_history_worker(history, 1) == NULL);
   CHECK(paramd_history_metric_values(history, 0)[199] == model.parameters[0]);
@@ -775,7 +776,10 @@ static void train_bad_batches(void) {
   const paramd_batch_source batches = {
       .struct_size = sizeof(batches), .context = &batch, .next = bad_next, .rewind = source_rewind_nothing};
   CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "0 rows");
-  batch.rows = -3;
+  const float one = 1;
+  batch = (paramd_batch){.rows = INT64_C(1) << 62, .features = &one, .feature_floats = 1};
+  CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "1 features");
+  batch = (paramd_batch){.rows = -3};
   CHECK_FAILS(paramd_train(options, NULL, &trainable, &batches, NULL), PARAMD_INVALID_ARGUMENT, "-3 rows");
   const paramd_input strange = {.type = (paramd_type)77};
   batch = (paramd_batch){.rows = 1, .inputs = &strange, .input_count = 1};
@@ -838,6 +842,33 @@ static void zero_timeouts(void) {
 static void count_event(void* context, const char* message) {
   atomic_int* const events = context;
   if (message[0] != '\0') atomic_fetch_add(events, 1);
+}
+
+static void end_thread(void* context, const char* message) {
+  atomic_int* const called = context;
+  (void)message;
+  atomic_store(called, 1);
+  pthread_exit(NULL);
+}
+
+static void* join_nowhere(void* options) {
+  paramd_worker* worker = NULL;
+  paramd_worker_join(options, &worker);
+  return options;
+}
+
+/* A callback may end its thread, as interpreters do when they end. */
+static void ending_threads(void) {
+  atomic_int called = 0;
+  paramd_worker_options* options = make_options("a");
+  CHECK_OK(paramd_worker_options_set(options, "server", "unix:/nowhere/paramd.sock"));
+  CHECK_OK(paramd_worker_options_set(options, "join_timeout", "1"));
+  CHECK_OK(paramd_worker_options_set_on_event(options, end_thread, &called));
+  pthread_t thread;
+  void* result = options;
+  CHECK(pthread_create(&thread, NULL, join_nowhere, options) == 0 && pthread_join(thread, &result) == 0);
+  CHECK(atomic_load(&called) && result == NULL);
+  paramd_worker_options_free(options);
 }
 
 /* Whoever waits for a daemon is told that it does. */
@@ -939,6 +970,7 @@ int main(int argc, char** argv) {
                    {"commit_states", commit_states},
                    {"zero_timeouts", zero_timeouts},
                    {"waiting_events", waiting_events},
+                   {"ending_threads", ending_threads},
                    {"forked", forked},
                    {"problems", problems}};
   if (argc != 3) return 2;

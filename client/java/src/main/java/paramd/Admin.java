@@ -158,6 +158,6 @@ public final class Admin implements AutoCloseable {
               Arrays.copyOfRange(values, i * metricNames.length, (i + 1) * metricNames.length)));
     }
     return new History.Series(
-        Arguments.text(Native.historyWorker(history, index)), metricNames, List.copyOf(records));
+        Arguments.text(Native.historyWorker(history, index)), metricNames, List.copyOf(records), Native.historyDropped(history, index));
   }
 }

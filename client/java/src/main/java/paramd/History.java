@@ -4,8 +4,11 @@ import java.util.List;
 
 /** What workers reported: one series a worker, or one averaged over all of them, step by step. */
 public record History(List<Series> series) {
-  /** {@code metricNames} names the entries of each record's metrics. */
-  public record Series(String worker, String[] metricNames, List<Record> records) {}
+  /**
+   * @param metricNames names the entries of each record's metrics
+   * @param dropped older records that the server dropped to bound its memory
+   */
+  public record Series(String worker, String[] metricNames, List<Record> records, long dropped) {}
 
   /**
    * One minibatch, or the average of all workers' minibatches of that number.

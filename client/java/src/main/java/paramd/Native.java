@@ -212,6 +212,8 @@ final class Native {
   /** [records, 4]: step, epoch, time, loss. */
   static native double[] historyRecords(long history, long series);
 
+  static native long historyDropped(long history, long series);
+
   static native long historyMetrics(long history, long series);
 
   static native byte[] historyMetricName(long history, long series, long metric);

@@ -39,10 +39,12 @@ public final class Window implements AutoCloseable {
   private final Worker worker;
   private final NativeObject window;
   private final FloatBuffer[] parameters; // kept alive
+  private final int results;
 
   /** Releases {@code used}, which the window needs, when the window is freed. */
-  Window(Worker worker, long address, NativeObject used, FloatBuffer[] parameters) {
+  Window(Worker worker, long address, NativeObject used, FloatBuffer[] parameters, int metrics) {
     this.worker = worker;
+    results = 1 + metrics;
     this.parameters = parameters;
     window =
         new NativeObject(
@@ -70,6 +72,12 @@ public final class Window implements AutoCloseable {
    * @param results the loss, then the metrics that the options name
    */
   public boolean afterStep(double epoch, double... results) {
+    if (results.length != this.results) {
+      throw new ParamdException(
+          ParamdException.Code.INVALID_ARGUMENT,
+          "afterStep got " + results.length + " results instead of " + this.results
+              + ": the loss, then one for each of metricNames");
+    }
     final boolean[] full = new boolean[1];
     call(address -> full[0] = Native.windowAfterStep(address, epoch, results));
     return full[0];

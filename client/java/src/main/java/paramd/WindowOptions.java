@@ -33,6 +33,10 @@ public final class WindowOptions {
     return this;
   }
 
+  int metrics() {
+    return metricNames.length;
+  }
+
   long newWindow(long worker, long[] addresses, long[] lengths) {
     return Native.windowNew(
         worker,

@@ -147,7 +147,7 @@ public final class Worker implements AutoCloseable {
     final long[] window = new long[1];
     call(address -> window[0] = options.newWindow(address, addresses, lengths));
     worker.acquire();
-    return new Window(this, window[0], worker, memory);
+    return new Window(this, window[0], worker, memory, options.metrics());
   }
 
   /** Makes {@code center} the first center; ALREADY_EXISTS if there is another one. */

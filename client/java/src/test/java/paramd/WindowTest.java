@@ -45,6 +45,11 @@ class WindowTest extends ServerTest {
       try (Window window = worker.window(options, weights, bias)) {
         window.begin();
         assertFalse(window.byEpoch());
+        for (double[] wrong : new double[][] {{}, {1}, {1, 2, 3}}) {
+          assertEquals(
+              ParamdException.Code.INVALID_ARGUMENT,
+              assertThrows(ParamdException.class, () -> window.afterStep(0, wrong)).code());
+        }
         for (int step = 1; step <= 10; step++) {
           window.beforeStep();
           addOne(weights);
