@@ -57,6 +57,17 @@ class Parameters {
   // All of them, if they are in one place.
   absl::Span<float> whole() const { return spans_.size() == 1 ? spans_[0] : absl::Span<float>(); }
 
+  // Whether no two spans have memory in common.
+  bool Disjoint() const {
+    std::vector<absl::Span<float>> sorted = spans_;
+    const std::less<const float*> less;
+    std::sort(sorted.begin(), sorted.end(),
+              [&](absl::Span<float> a, absl::Span<float> b) { return less(a.data(), b.data()); });
+    return std::adjacent_find(sorted.begin(), sorted.end(), [&](absl::Span<float> a, absl::Span<float> b) {
+             return less(b.data(), a.data() + a.size());
+           }) == sorted.end();
+  }
+
   bool Overlap(absl::Span<const float> memory) const {
     const std::less<const float*> less;
     return std::any_of(spans_.begin(), spans_.end(), [&](absl::Span<float> span) {
@@ -205,6 +216,9 @@ absl::Status Window::Impl::Check(const Hyperparameters& hyperparameters) {
   if (options_.exchange_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "exchange_timeout is ", absl::FormatDuration(options_.exchange_timeout), ", but must be positive"));
+  }
+  if (!parameters_.Disjoint()) {
+    return absl::InvalidArgumentError("the spans of the parameters overlap: give each tensor memory of its own");
   }
   if (!exchanges_by_epoch()) {
     absl::StatusOr<int64_t> window = WindowMinibatches(options_.communication_window, hyperparameters);

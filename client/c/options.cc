@@ -42,8 +42,9 @@ absl::Status SetOption(paramd::WorkerOptions* options, absl::string_view key, ab
   } else if (key == "worker") {
     options->worker = text;
   } else if (key == "incarnation") {
-    if (!absl::SimpleAtoi(value, &options->incarnation)) {
-      return absl::InvalidArgumentError(absl::StrCat("incarnation '", value, "': use a number from 0 to 2^64 - 1"));
+    if (!absl::SimpleAtoi(value, &options->incarnation) ||
+        options->incarnation > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return absl::InvalidArgumentError(absl::StrCat("incarnation '", value, "': use a number from 0 to 2^63 - 1"));
     }
   } else if (key == "join_timeout") {
     return ParseTimeout(key, value, &options->join_timeout);

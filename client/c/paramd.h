@@ -20,9 +20,10 @@
  *   PARAMD_NOT_FOUND           no such model or algorithm
  *   PARAMD_ALREADY_EXISTS      the model, or its first center, exists and differs. Nothing was changed
  *   PARAMD_ABORTED             a newer incarnation of this worker has joined, or model or daemon are others than those
- *                              it joined: stop, or join again
+ *                              it joined: stop, or join again. A commit may have been applied
  *   PARAMD_FAILED_PRECONDITION the worker has left, the model has no center or a problem, the process was forked after
- *                              the join, or a paramd_window has this worker
+ *                              the join, or a paramd_window has this worker. A commit may have been applied: one that
+ *                              made the center infinite, or too large for the wire's encoding
  *   PARAMD_RESOURCE_EXHAUSTED  a limit of the daemon, or of memory here
  *   PARAMD_DEADLINE_EXCEEDED   no answer within the timeout. A commit may have been applied, but never will be twice
  *   PARAMD_UNAVAILABLE         the daemon can't be reached, or was silent for rpc_timeout, in spite of retries. A
@@ -31,8 +32,8 @@
  *   PARAMD_UNIMPLEMENTED       the daemon is older than this library and lacks what the call needs
  *   PARAMD_INTERNAL            a fault of paramd's or of a callback's
  *
- * paramd_worker_commit_state tells what became of a commit whose call failed. After a call that failed, a center that
- * was to be written holds nothing useful.
+ * After a call that failed, paramd_worker_commit_state tells what became of its commit: ask before the same is
+ * committed again. A center that was to be written holds nothing useful then.
  *
  * A process that forks joins in the child: what was joined or connected before belongs to the parent.
  *

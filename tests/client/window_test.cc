@@ -437,6 +437,18 @@ TEST_CASE("tensors that lie in a row in the commit buffer are sent from there") 
   CHECK(Floats(buffer.begin(), buffer.end()) == Floats(4, 8));
 }
 
+TEST_CASE("tensors that share memory are refused") {
+  Loop loop;
+  Floats memory(4);
+  const absl::Span<float> all = absl::MakeSpan(memory);
+  for (const std::vector<absl::Span<float>>& tensors :
+       std::vector<std::vector<absl::Span<float>>>{{all, all}, {all.subspan(2), all.first(3)}, {all, all.subspan(3)}}) {
+    CHECK(absl::IsInvalidArgument(
+        Window::Create(tensors, &loop.center, nullptr, loop.halves.hyperparameters, {}).status()));
+  }
+  CHECK(Window::Create({all.subspan(2), all.first(2)}, &loop.center, nullptr, loop.halves.hyperparameters, {}).ok());
+}
+
 TEST_CASE("tensors that lie in the exchanger's buffers elsewhere are refused") {
   Loop loop("aeasgd");
   const absl::Span<float> buffer = GENERATE(0, 1) == 0 ? loop.center.commit_buffer() : loop.center.center_buffer();

@@ -131,6 +131,8 @@ static void errors(void) {
 
   CHECK_FAILS(paramd_worker_options_set(options, "sever", "x"), PARAMD_INVALID_ARGUMENT, "no worker option 'sever'");
   CHECK_FAILS(paramd_worker_options_set(options, "incarnation", "-1"), PARAMD_INVALID_ARGUMENT, "incarnation");
+  CHECK_FAILS(paramd_worker_options_set(options, "incarnation", "9223372036854775808"), PARAMD_INVALID_ARGUMENT,
+              "2^63 - 1");
   CHECK_FAILS(paramd_worker_options_set(options, "join_timeout", "soon"), PARAMD_INVALID_ARGUMENT, "seconds");
   CHECK_FAILS(paramd_worker_options_set(options, "transport", "pigeon"), PARAMD_INVALID_ARGUMENT, "auto, grpc or shm");
   CHECK_FAILS(paramd_worker_options_set(options, "wire", "f8"), PARAMD_INVALID_ARGUMENT, "f32, f16 or bf16");
@@ -821,6 +823,20 @@ static void commit_states(void) {
   CHECK(paramd_worker_commit(worker, update, kFloats, 30, NULL) == PARAMD_INVALID_ARGUMENT);
   CHECK(paramd_worker_commit_state(worker) == PARAMD_COMMIT_NOT_APPLIED);
   paramd_worker_free(worker);
+
+  /* A center that the wire can't hold is an error of an exchange whose commit is applied. */
+  paramd_worker_options* options = make_options("half");
+  CHECK_OK(paramd_worker_options_set(options, "transport", "grpc"));
+  CHECK_OK(paramd_worker_options_set(options, "wire", "f16"));
+  CHECK_OK(paramd_worker_join(options, &worker));
+  for (int i = 0; i < 2; ++i) {
+    const float large[kFloats] = {60000};
+    const paramd_code code = paramd_worker_exchange(worker, large, center, kFloats, 30, NULL);
+    CHECK(code == (i == 0 ? PARAMD_OK : PARAMD_FAILED_PRECONDITION));
+    CHECK(paramd_worker_commit_state(worker) == PARAMD_COMMIT_APPLIED);
+  }
+  paramd_worker_free(worker);
+  paramd_worker_options_free(options);
 }
 
 /* A timeout of 0 is one attempt: it does what needs no waiting, and waits for nobody. */
