@@ -37,7 +37,8 @@ class Exchanger {
   // Commits `update` (δ or W, as the model's algorithm wants) and, once that is applied, returns. Errors: as Exchange.
   virtual absl::StatusOr<Exchanged> Commit(absl::Span<const float> update, absl::Duration timeout) = 0;
 
-  // Both in one round trip. `update` and `center` must not overlap. On an error `center` holds nothing useful.
+  // Both in one round trip. `update` and `center` must not overlap. On an error `center` holds nothing useful, and
+  // last_commit() says what became of the commit.
   //   INVALID_ARGUMENT     the commit has a wrong length, non-finite values, or values too large for the wire's
   //   encoding;
   //                        nothing was changed

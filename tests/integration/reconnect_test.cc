@@ -18,7 +18,7 @@ namespace paramd {
 namespace {
 
 // What the machine may take for itself, being busy with other things. A mistake takes longer.
-constexpr absl::Duration kSlack = absl::Seconds(1);
+constexpr absl::Duration kSlack = absl::Seconds(3);
 
 template <typename Call>
 std::pair<absl::Status, absl::Duration> Time(const Call& call) {

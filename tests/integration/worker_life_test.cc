@@ -257,7 +257,7 @@ TEST_CASE("a training whose daemon is gone ends soon after it was found so") {
     killed = absl::Now();
   }
   CHECK(status.code() == absl::StatusCode::kUnavailable);
-  CHECK(absl::Now() - killed < absl::Seconds(5));
+  CHECK(absl::Now() - killed < absl::Seconds(8));  // and not the ten that a leave may take
 }
 
 TEST_CASE("a history of quick steps arrives whole") {
