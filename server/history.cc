@@ -90,7 +90,10 @@ absl::Status Histories::Report(uint64_t model, const v1::ReportHistoryRequest& r
   series->batch = request.batch();
   series->metric_names = names;
   series->unsent += request.dropped();
-  if (series->left != 0) left_.erase(std::exchange(series->left, 0));
+  if (series->left != 0) {
+    left_.erase(series->left);
+    emptied_.erase(std::exchange(series->left, 0));
+  }
   for (const v1::HistoryRecord& record : request.records()) {
     if (series->size() > 0 && record.step() < series->StepAt(series->size() - 1)) series->sorted = false;
     series->numbers.push_back(std::bit_cast<double>(static_cast<uint64_t>(record.step())));
@@ -121,14 +124,21 @@ void Histories::DropOldestLocked(Series* series, size_t records) {
   Numbers& numbers = series->numbers;
   numbers.erase(numbers.begin(), numbers.begin() + static_cast<Numbers::difference_type>(records * series->width()));
   series->dropped += records;
-  if (numbers.empty()) series->sorted = true;
+  if (numbers.empty()) {
+    series->sorted = true;
+    numbers.shrink_to_fit();
+  }
   CountLocked(series);
 }
 
 void Histories::MakeRoomLocked() {
   while (bytes_ > options_.max_bytes && !by_size_.empty()) {
     if (!left_.empty()) {
-      ForgetLocked(left_.begin()->second);
+      // Its name stays, with how much was dropped, among those of the last that this happened to.
+      Series* const gone = left_.begin()->second;
+      emptied_.insert(left_.extract(left_.begin()));
+      DropOldestLocked(gone, gone->size());
+      while (emptied_.size() * kSeriesBytes > options_.max_bytes / 8) ForgetLocked(emptied_.begin()->second);
       continue;
     }
     Series* const largest = *by_size_.rbegin();
@@ -151,7 +161,8 @@ Histories::Series* Histories::FindLocked(uint64_t model, const std::string& work
 
 void Histories::ForgetLocked(Series* series) {
   UncountLocked(series);
-  if (series->left != 0) left_.erase(series->left);
+  left_.erase(series->left);
+  emptied_.erase(series->left);
   const auto workers = models_.find(series->model);
   workers->second.erase(workers->second.find(series->worker));
   if (workers->second.empty()) models_.erase(workers);

@@ -26,8 +26,9 @@ struct HistoriesOptions {
   Budget* budget = nullptr;                  // counts the bytes, unless null; outlives the histories
 };
 
-// Of all models, each known by its id, so that they share one cap. Past it the histories of workers that left go first,
-// the longest gone before the others, then the oldest records of whoever has most. Thread-safe; a call holds the lock
+// Of all models, each known by its id, so that they share one cap. Past it the records of workers that left go first,
+// of the longest gone before the others, then the oldest of whoever has most. Who has none left stays with the number
+// of those dropped, as long as such names take no more than an eighth of the cap. Thread-safe; a call holds the lock
 // for some thousand records at the longest.
 class Histories {
  public:
@@ -112,7 +113,8 @@ class Histories {
   mutable Mutex mutex_;
   std::map<uint64_t, Workers> models_ ABSL_GUARDED_BY(mutex_);
   std::set<Series*, BySize> by_size_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, Series*> left_ ABSL_GUARDED_BY(mutex_);  // by Series::left
+  std::map<uint64_t, Series*> left_ ABSL_GUARDED_BY(mutex_);     // by Series::left
+  std::map<uint64_t, Series*> emptied_ ABSL_GUARDED_BY(mutex_);  // of those that left: all records were dropped
   uint64_t lefts_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   Reservation counted_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "server/models.h"
 #include "server/pollers.h"
 #include "server/reflection_call.h"
+#include "server/sendings.h"
 #include "server/session.h"
 #include "server/streams.h"
 #include "server/unary_call.h"
@@ -192,6 +194,7 @@ class Server::Impl : private EventSink {
   LiveCalls calls_;
   Models models_;
   std::unique_ptr<SegmentServer> segments_;  // set by Start; null: no shared memory. Its thread asks models_
+  Sendings sendings_;
   Streams sessions_;
   const std::shared_ptr<ChunkPool> chunks_ = ChunkPool::Create();
   Streams others_;
@@ -199,10 +202,13 @@ class Server::Impl : private EventSink {
   AsyncService service_;
   grpc::AsyncGenericService other_methods_;
 
+  std::atomic<bool> tick_posted_{false};
+
   Mutex mutex_;
   CondVar stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time last_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 absl::Status Server::Impl::Start() {
@@ -243,6 +249,7 @@ absl::Status Server::Impl::Start() {
                   .models = &models_,
                   .sessions = &sessions_,
                   .segments = segments_.get(),
+                  .sendings = &sendings_,
                   .chunks = chunks_.get()};
   ServeControlPlane();
   health_.Listen(queue_.get(), &calls_);
@@ -387,6 +394,9 @@ void Server::Impl::Tell(const ModelEvent& event) {
     case ModelEvent::Kind::kExpired:
     case ModelEvent::Kind::kFenced:
     case ModelEvent::Kind::kDeleted:
+      sendings_.Gone(event.model, event.worker, event.incarnation,
+                     absl::FailedPreconditionError(absl::StrCat("worker '", event.worker, "' of model '", event.model,
+                                                                "' is gone: it ", KindName(event.kind))));
       if (segments_ == nullptr) break;
       segments_->Release({.model = event.model, .worker = event.worker, .incarnation = event.incarnation});
       break;
@@ -406,9 +416,19 @@ void Server::Impl::Tick() {
       while (!stopping_ && Clock::Steady()->Now() < due) Clock::Steady()->Wait(&stopping_changed_, &mutex_, due);
       if (stopping_) return;
     }
-    const absl::Duration late = Clock::Steady()->Now() - due;
-    // Whose wait ends now may have much to do, as a poller can and this thread must not.
-    Post([this, overslept = late > kOverslept ? late : absl::ZeroDuration()] { models_.Tick(overslept); });
+    // Whose wait ends now may have much to do, as a poller can and this thread must not. One at a time is enough.
+    if (tick_posted_.exchange(true)) continue;
+    Post([this, due, interval] {
+      tick_posted_ = false;
+      const absl::Time now = Clock::Steady()->Now();
+      absl::Duration late;
+      {
+        MutexLock lock(&mutex_);
+        late = now - std::max(due, last_tick_ + interval);
+        last_tick_ = now;
+      }
+      models_.Tick(late > kOverslept ? late : absl::ZeroDuration());
+    });
   }
 }
 
@@ -459,10 +479,9 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   calls_.AwaitNone();
   queue_->Shutdown();
   pollers_.reset();
-  {
-    MutexLock lock(&mutex_);
-    stopped_ = true;
-  }
+  MutexLock lock(&mutex_);
+  stopped_ = true;
+  // Under the lock: whoever waits may destroy this as soon as it is released.
   stopping_changed_.SignalAll();
 }
 

@@ -54,6 +54,9 @@ absl::Status FitsEncoding(const Snapshot& center, v1::Encoding encoding) {
 }  // namespace
 
 struct Session::Exchange : public ExchangeOwner {
+  ~Exchange() override {
+    if (sendings != nullptr) sendings->Remove(model->name(), call.caller);
+  }
   void OnGone(const absl::Status& why) override {
     if (const auto owner = session.lock(); owner != nullptr) owner->OnGone(this, why);
   }
@@ -67,6 +70,7 @@ struct Session::Exchange : public ExchangeOwner {
   std::shared_ptr<Lease> lease;            // renewed as they go; may be null
   uint64_t progress_bytes = 0;             // that came since the last progress
   absl::Status gone;                       // guarded by the session's lock
+  Sendings* sendings = nullptr;            // that has this exchange
 };
 
 Session::Session(const SessionEnvironment* environment)
@@ -137,13 +141,15 @@ void Session::OnStall() {
 }
 
 void Session::OnGone(Exchange* exchange, const absl::Status& why) {
+  bool reads = false;
   {
     MutexLock lock(&mutex_);
     exchange->gone = why;
-    if (at_ != At::kReading || exchange_.get() != exchange) return;
-    at_ = At::kNowhere;
+    if (at_ == At::kNowhere || exchange_.get() != exchange) return;
+    reads = at_ == At::kReading;
+    if (reads) at_ = At::kNowhere;
   }
-  End(why);
+  reads ? End(why) : context_.TryCancel();
 }
 
 bool Session::TakeTurn(At from) {
@@ -171,10 +177,13 @@ void Session::Read() {
 
 void Session::Write(const grpc::ByteBuffer& message) {
   watch_.Progress();
+  absl::Status gone;
   {
     MutexLock lock(&mutex_);
-    at_ = At::kWriting;
+    if (exchange_ != nullptr) gone = exchange_->gone;
+    if (gone.ok()) at_ = At::kWriting;
   }
+  if (!gone.ok()) return End(gone);
   stream_.Write(message, on_written_.Arm(shared_from_this()));
 }
 
@@ -500,6 +509,14 @@ void Session::Send(const ExchangeAnswer& answer) {
   // To be renewed between its messages.
   if (center.blocks.size() > 1 && exchange_->lease == nullptr && !exchange_->call.caller.worker.empty()) {
     exchange_->lease = exchange_->model->FindLease(exchange_->call.caller);
+  }
+  // And told if its worker is gone: it may have gone just now.
+  if (center.blocks.size() > 1 && exchange_->lease != nullptr) {
+    exchange_->sendings = environment_.sendings;
+    exchange_->sendings->Add(exchange_->model->name(), exchange_->call.caller, exchange_);
+    if (exchange_->model->FindLease(exchange_->call.caller) == nullptr) {
+      return End(absl::FailedPreconditionError("the worker left, or its lease ran out, before its center was sent"));
+    }
   }
   phase_ = Sending{answer.center, 0};
   WriteBlocks(&header);

@@ -18,6 +18,7 @@
 #include "server/event.h"
 #include "server/model.h"
 #include "server/models.h"
+#include "server/sendings.h"
 #include "server/streams.h"
 #include "shm/segment_server.h"
 #include "sync/mutex.h"
@@ -41,7 +42,8 @@ struct SessionEnvironment {
   Models* models = nullptr;
   Streams* sessions = nullptr;
   SegmentServer* segments = nullptr;  // null: there is no shared memory
-  ChunkPool* chunks = nullptr;        // for what is sent in another encoding than it has
+  Sendings* sendings = nullptr;
+  ChunkPool* chunks = nullptr;  // for what is sent in another encoding than it has
 };
 
 // A session is in one phase at a time, which says what it does and owns what that takes. Reading or writing, it is at

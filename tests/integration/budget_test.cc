@@ -227,6 +227,28 @@ TEST_CASE("a center that is sent renews its worker's lease for as long as it tak
   CHECK(Await([&] { return server->GetStatus().models(0).live_workers() == 0; }));
 }
 
+TEST_CASE("what is sent to a worker is released when it leaves or its lease ends, though it does not read") {
+  const bool leaves = GENERATE(false, true);
+  const auto server = StartServer({.lease = leaves ? absl::Hours(1) : absl::Milliseconds(300)});
+  CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  const v1::Participant worker = JoinByStub(&stub, "m", "w");
+  v1::ExchangeHeader pull = PullHeader("m");
+  *pull.mutable_participant() = worker;
+  StubSession session(&stub);
+  REQUIRE(session.Send(pull));
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == kLargeBytes; }));
+  if (leaves) {
+    grpc::ClientContext context;
+    v1::LeaveRequest request;
+    *request.mutable_participant() = worker;
+    v1::LeaveReply reply;
+    REQUIRE(stub.Leave(&context, request, &reply).ok());
+  }
+  CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
+  CHECK_FALSE(session.Receive().has_value());
+}
+
 TEST_CASE("a commit of 300,000 chunks takes the memory of its floats") {
   constexpr size_t kFloats = 300'000;
   Daemon daemon;

@@ -336,12 +336,14 @@ TEST_CASE("Past the cap those that left go first, the longest gone before the ot
   report(2, "back", 2, 1);
   CHECK(budget.used_bytes(BudgetKind::kHistories) > 160'000);
   report(2, "new", 1, 1500);
-  CHECK(count(1, "second") == -1);
+  CHECK(count(1, "second") == 0);
+  CHECK(Read(history, "second", false, {1}).workers(0).dropped() == 1000);
+  CHECK(Read(history, "", true, {1}).workers(0).dropped() == 1000);
   CHECK(count(1, "first") == 1000);
   report(2, "new", 2, 300);
   CHECK(count(1, "first") == 1000);
   report(2, "new", 3, 700);
-  CHECK(count(1, "first") == -1);
+  CHECK(count(1, "first") == 0);
   CHECK(count(2, "new") == 2500);
   report(2, "there", 2, 700);
   CHECK(count(2, "there") == 1700);
@@ -350,8 +352,22 @@ TEST_CASE("Past the cap those that left go first, the longest gone before the ot
   CHECK(count(2, "new") > 1700);
   const v1::GetHistoryReply left = Read(history, "new", false, {2});
   CHECK(left.workers(0).dropped() == 2500 - static_cast<uint64_t>(left.workers(0).records_size()));
+  history.ForgetModel(1);
   history.ForgetModel(2);
   CHECK(budget.used_bytes(BudgetKind::kHistories) == 0);
+}
+
+TEST_CASE("Names of which nothing is left but their number take an eighth of the cap at the most") {
+  Budget budget;
+  Histories history({.max_bytes = 100'000, .budget = &budget});
+  for (int w = 0; w < 1000; ++w) {
+    REQUIRE(history.Report(kModel, Report(absl::StrCat(w), 1, std::vector<double>(500, 1))).ok());
+    history.Left(kModel, absl::StrCat(w));
+    CHECK(budget.used_bytes(BudgetKind::kHistories) <= 100'000);
+  }
+  const v1::GetHistoryReply all = Read(history);
+  CHECK(all.workers_size() <= 12 + 4);
+  CHECK(all.workers_size() > 10);
 }
 
 TEST_CASE("Without any room nothing is kept, and reports are accepted all the same") {

@@ -1,0 +1,59 @@
+// Which sessions are sending a center to which worker.
+#ifndef PARAMD_SERVER_SENDINGS_H_
+#define PARAMD_SERVER_SENDINGS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "server/membership.h"
+#include "sync/mutex.h"
+
+namespace paramd {
+
+// So that what is held for a worker that is gone is released, though its process does not read. Thread-safe.
+class Sendings {
+ public:
+  void Add(const std::string& model, const Caller& caller, std::weak_ptr<ExchangeOwner> owner) {
+    MutexLock lock(&mutex_);
+    owners_.emplace(Key(model, caller.worker, caller.incarnation), std::move(owner));
+  }
+
+  // To be called once for each that was added, when it is destroyed.
+  void Remove(const std::string& model, const Caller& caller) {
+    MutexLock lock(&mutex_);
+    const auto [begin, end] = owners_.equal_range(Key(model, caller.worker, caller.incarnation));
+    const auto ended = std::find_if(begin, end, [](const auto& owner) { return owner.second.expired(); });
+    if (ended != end) owners_.erase(ended);
+  }
+
+  // Tells those that send to it.
+  void Gone(const std::string& model, const std::string& worker, uint64_t incarnation, const absl::Status& why) {
+    std::vector<std::shared_ptr<ExchangeOwner>> gone;
+    {
+      MutexLock lock(&mutex_);
+      const auto [begin, end] = owners_.equal_range(Key(model, worker, incarnation));
+      for (auto it = begin; it != end; ++it) gone.push_back(it->second.lock());
+    }
+    for (const auto& owner : gone) {
+      if (owner != nullptr) owner->OnGone(why);
+    }
+  }
+
+ private:
+  using Key = std::tuple<std::string, std::string, uint64_t>;
+
+  Mutex mutex_;
+  std::multimap<Key, std::weak_ptr<ExchangeOwner>> owners_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_SERVER_SENDINGS_H_
