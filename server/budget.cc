@@ -82,7 +82,9 @@ bool Budget::FitsLocked(uint64_t bytes) const {
 Reservation Budget::HoldLocked(BudgetKind kind, uint64_t bytes, std::weak_ptr<ReservationOwner> owner) {
   UsedLocked(kind) += bytes;
   auto& list = kind == BudgetKind::kInFlight ? in_flight_ : counted_;
-  list.emplace_front(kind, bytes, std::move(owner), absl::ToUnixNanos(options_.clock->Now()));
+  // What nobody owns can't stall, and looks at no clock.
+  const int64_t progressed_ns = owner.expired() ? kPaused : absl::ToUnixNanos(options_.clock->Now());
+  list.emplace_front(kind, bytes, std::move(owner), progressed_ns);
   return Reservation(this, list.begin());
 }
 

@@ -275,10 +275,11 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
       call.owner = exchange;
       exchange->lease = exchange->model->FindLease(call.caller);
       return InModel([&](Model* in) {
-        ExchangeCall begin = call;
         // What came with the header is in nobody's budget: if it is more than a little, it can't wait.
-        if (ChunkBytes(first) > kMaxHeaderChunkBytes) begin.deadline = exchange->model->Now();
-        in->BeginCommit(begin, [self = shared_from_this(), first = std::move(first)](const ExchangeAnswer& answer) {
+        std::optional<ExchangeCall> at_once;
+        if (ChunkBytes(first) > kMaxHeaderChunkBytes) at_once.emplace(call).deadline = exchange->model->Now();
+        in->BeginCommit(at_once.has_value() ? *at_once : call, [self = shared_from_this(), first = std::move(first)](
+                                                                   const ExchangeAnswer& answer) {
           self->LeaveModel();
           if (answer.status.code() == absl::StatusCode::kDeadlineExceeded && ChunkBytes(first) > kMaxHeaderChunkBytes) {
             return self->ReplyStatus(absl::ResourceExhaustedError(
