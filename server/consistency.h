@@ -52,6 +52,8 @@ class ConsistencyRule {
   virtual uint64_t AnsweredFrom(const Standing& /*standing*/) const { return 0; }
   // Windows whose exchange may be over.
   virtual uint64_t Clock(const Standing& standing) const { return standing.windows; }
+  // Whether nothing of a member that is gone need be remembered.
+  virtual bool MayForget(const Standing& /*standing*/) const { return true; }
   // Whether `waiting`, who waits, waits for this live member.
   virtual bool HoldsUp(const Standing& /*member*/, const Standing& /*waiting*/) const { return false; }
 };

@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -43,7 +44,12 @@ size_t LedgerState::pinned_bytes() const {
 
 Ledger::Ledger(const CheckedSpec* spec, const ServerHalf* algorithm, bool rounds, std::shared_ptr<ApplyPool> pool,
                Budget* budget)
-    : spec_(*spec), algorithm_(*algorithm), rounds_(rounds), apply_pool_(std::move(pool)), budget_(budget) {}
+    : spec_(*spec),
+      algorithm_(*algorithm),
+      state_vectors_(std::max(0, algorithm->state_vectors())),
+      rounds_(rounds),
+      apply_pool_(std::move(pool)),
+      budget_(budget) {}
 
 LedgerState Ledger::state() const {
   if (!center_.has_value()) return {};
@@ -70,8 +76,15 @@ absl::StatusOr<bool> Ledger::Initialize(CommitBuffer* floats) {
   if (floats->first_non_finite() >= 0) return NonFiniteInitial(spec_.spec, floats->first_non_finite());
   std::vector<uint32_t> checksums = Checksums(spec_.spec, floats);
   if (!center_.has_value()) {
-    center_.emplace(spec_.floats, algorithm_.state_vectors(), apply_pool_);
-    center_->Set(floats);
+    try {
+      Center center(spec_.floats, state_vectors_, apply_pool_);
+      center.Set(floats);
+      center_.emplace(std::move(center));
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError(absl::StrCat("there is no memory for the center of model '", name, "', ",
+                                                       1 + state_vectors_, " times ", spec_.floats * sizeof(float),
+                                                       " bytes; give the server more, or delete models"));
+    }
     center_room_ = Count(BudgetKind::kCenters);
     initial_checksums_ = std::move(checksums);
     return true;
@@ -90,7 +103,7 @@ absl::StatusOr<bool> Ledger::Initialize(CommitBuffer* floats) {
 
 void Ledger::InitializeFrom(const InitialCenter& initial) {
   if (center_.has_value()) return;
-  center_.emplace(*initial.snapshot, algorithm_.state_vectors(), apply_pool_);
+  center_.emplace(*initial.snapshot, state_vectors_, apply_pool_);
   center_room_ = Count(BudgetKind::kCenters);
   initial_checksums_ = initial.checksums;
 }

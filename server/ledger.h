@@ -47,7 +47,8 @@ class Ledger {
   int64_t version() const { return center_->version(); }
 
   // True: this was the first center, which wins. False: the same as the first. ALREADY_EXISTS names the difference to
-  // the first; INVALID_ARGUMENT: it is not whole, or not finite. INTERNAL: it is unstable.
+  // the first; INVALID_ARGUMENT: it is not whole, or not finite. INTERNAL: it is unstable. RESOURCE_EXHAUSTED: there is
+  // no memory for it.
   absl::StatusOr<bool> Initialize(CommitBuffer* floats);
   // Shares the blocks. Only for one that has no center yet.
   void InitializeFrom(const InitialCenter& center);
@@ -75,6 +76,7 @@ class Ledger {
 
   const CheckedSpec& spec_;
   const ServerHalf& algorithm_;
+  const int state_vectors_;
   const bool rounds_;
   const std::shared_ptr<ApplyPool> apply_pool_;
   Budget* const budget_;

@@ -1,6 +1,7 @@
 #include "server/membership.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -10,6 +11,8 @@
 namespace paramd {
 namespace {
 
+// Names; each takes some 50 bytes.
+constexpr size_t kMaxForgotten = size_t{1} << 20;
 constexpr uint64_t kMaxIncarnation = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -52,17 +55,13 @@ absl::StatusOr<Membership::Joined> Membership::Join(const std::string& worker, u
     joined.dropped.push_back(Retire(known, v1::WorkerInfo::EXPIRED, ""));
   } else {
     if (members_.size() >= max_workers_) {
-      if (gone_.empty()) {
+      joined.forgotten = ForgetOne();
+      if (joined.forgotten == nullptr) {
         return absl::ResourceExhaustedError(absl::StrCat("model '", model_, "' has ", members_.size(),
                                                          " live workers, as many as this server allows; raise "
                                                          "--max_workers"));
       }
-      joined.forgotten = members_.at(gone_.front()->record.name);
-      gone_.pop_front();
-      joined.forgotten->forgotten = true;
       joined.dropped.push_back(std::exchange(joined.forgotten->session, {}));
-      floor_ = std::max(floor_, joined.forgotten->record.incarnation);
-      members_.erase(joined.forgotten->record.name);
     }
     joined.member = std::make_shared<Member>();
     joined.member->record.name = worker;
@@ -79,9 +78,29 @@ absl::StatusOr<Membership::Joined> Membership::Join(const std::string& worker, u
   return joined;
 }
 
+std::shared_ptr<Member> Membership::ForgetOne() {
+  const auto it = std::find_if(gone_.begin(), gone_.end(),
+                               [this](const Member* member) { return rule_.MayForget(member->record.standing); });
+  if (it == gone_.end()) return nullptr;
+  const MemberRecord& record = (*it)->record;
+  if (forgotten_.size() >= kMaxForgotten) forgotten_.erase(forgotten_.begin());
+  uint64_t& last = forgotten_[std::hash<std::string>()(record.name)];
+  last = std::max(last, record.incarnation);
+  std::shared_ptr<Member> member = members_.at(record.name);
+  member->forgotten = true;
+  members_.erase(record.name);
+  gone_.erase(it);
+  return member;
+}
+
 absl::StatusOr<uint64_t> Membership::ChooseIncarnation(const std::string& worker, uint64_t asked,
                                                        const Member* known) const {
-  const uint64_t last = known != nullptr ? known->record.incarnation : floor_;
+  uint64_t last = 0;
+  if (known != nullptr) {
+    last = known->record.incarnation;
+  } else if (const auto it = forgotten_.find(std::hash<std::string>()(worker)); it != forgotten_.end()) {
+    last = it->second;
+  }
   if (asked == 0) {
     if (last < kMaxIncarnation) return last + 1;
     return absl::ResourceExhaustedError(absl::StrCat("worker '", worker, "' of model '", model_,
@@ -94,13 +113,10 @@ absl::StatusOr<uint64_t> Membership::ChooseIncarnation(const std::string& worker
                                            " has; a later attempt has taken its place, so stop this one"));
   }
   if (known == nullptr && asked <= last) {
-    return absl::AbortedError(
-        absl::StrCat("worker '", worker, "' of model '", model_, "': incarnation ", asked,
-                     " can't join because workers up to "
-                     "incarnation ",
-                     last,
-                     " were forgotten (--max_workers), and a later attempt of this one may be among them; "
-                     "stop this one, or join as incarnation 0, which lets the server count"));
+    return absl::AbortedError(absl::StrCat("worker '", worker, "' of model '", model_, "': incarnation ", asked,
+                                           " can't join because incarnation ", last,
+                                           " has, which was forgotten since (--max_workers); stop this one, or join as "
+                                           "incarnation 0, which lets the server count"));
   }
   return asked;
 }

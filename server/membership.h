@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -129,6 +130,8 @@ class Membership {
 
  private:
   absl::StatusOr<uint64_t> ChooseIncarnation(const std::string& worker, uint64_t asked, const Member* known) const;
+  // Forgets whoever is gone longest; null if there is nobody to forget.
+  std::shared_ptr<Member> ForgetOne();
   void BecomeLive(Member* member);
 
   const std::string& model_;
@@ -138,7 +141,8 @@ class Membership {
   std::map<std::string, std::shared_ptr<Member>> members_;
   std::list<Member*> live_;
   std::list<Member*> gone_;  // longest first
-  uint64_t floor_ = 0;       // no forgotten name had a higher incarnation
+  // The last incarnation of each forgotten name, by its hash, so that no old process passes for a new one.
+  std::unordered_map<size_t, uint64_t> forgotten_;
 };
 
 }  // namespace paramd

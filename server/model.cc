@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "server/commit_check.h"
 
 namespace paramd {
 namespace {
@@ -26,83 +26,6 @@ std::string Shortened(const std::string& text, size_t max) {
 
 }  // namespace
 
-// Those answered were taken out of the model's state under the lock; now it is released, and they may call back.
-class Model::Effects {
- public:
-  explicit Effects(Model* model) : model_(*model) {}
-  Effects(const Effects&) = delete;
-  Effects& operator=(const Effects&) = delete;
-
-  ~Effects() {
-    // What is held goes before the answers, so that who is answered finds its room.
-    sessions_.clear();
-    centers_.clear();
-    for (const std::string& worker : left_) model_.histories_->Left(model_.id_, worker);
-    for (const std::string& worker : forgotten_) model_.histories_->Forget(model_.id_, worker);
-    for (auto& [owner, why] : gone_) owner->OnGone(why);
-    for (auto& [done, answer] : answers_) {
-      if (!answer.status.ok()) answer.center.reset();
-      done(std::move(answer));
-    }
-    for (const ModelEvent& event : events_) model_.options_.events->Tell(event);
-    if (task_ == nullptr) return;
-    // Not from the destructor.
-    if (auto self = model_.weak_from_this().lock(); self != nullptr && model_.options_.post) {
-      model_.options_.post([self = std::move(self), task = std::move(task_)] { task(); });
-    } else {
-      task_();
-    }
-  }
-
-  void Answer(Done done, ExchangeAnswer answer) { answers_.emplace_back(std::move(done), std::move(answer)); }
-
-  // Letting go of it may give others their turn.
-  void Drop(std::shared_ptr<const HeldCenter> center) {
-    if (center != nullptr) centers_.push_back(std::move(center));
-  }
-  void Drop(MemberSession session, const absl::Status& why) {
-    if (auto owner = session.receiving.lock(); owner != nullptr) gone_.emplace_back(std::move(owner), why);
-    sessions_.push_back(std::move(session));
-  }
-
-  void Tell(ModelEvent::Kind kind, const Member* member, std::string reason = "") {
-    if (!Wanted(kind)) return;
-    ModelEvent event{.kind = kind, .model = model_.name(), .reason = std::move(reason)};
-    if (member != nullptr) {
-      event.worker = member->record.name;
-      event.incarnation = member->record.incarnation;
-    }
-    Tell(std::move(event));
-  }
-  void Tell(ModelEvent event) {
-    if (!Wanted(event.kind)) return;
-    model_.mutex_.AssertHeld();
-    event.version = model_.state_.version;
-    events_.push_back(std::move(event));
-  }
-
-  // The history of a worker that is gone, or even forgotten.
-  void Leave(const std::string& worker) { left_.push_back(worker); }
-  void Forget(const std::string& worker) { forgotten_.push_back(worker); }
-
-  void Post(std::function<void()> task) { task_ = std::move(task); }
-
- private:
-  bool Wanted(ModelEvent::Kind kind) const {
-    return model_.options_.events != nullptr && model_.options_.events->Wants(kind);
-  }
-
-  Model& model_;
-  absl::InlinedVector<std::pair<Done, ExchangeAnswer>, 1> answers_;
-  std::vector<MemberSession> sessions_;
-  std::vector<std::shared_ptr<const HeldCenter>> centers_;
-  std::vector<std::pair<std::shared_ptr<ExchangeOwner>, absl::Status>> gone_;
-  std::vector<std::string> left_;
-  std::vector<std::string> forgotten_;
-  std::vector<ModelEvent> events_;
-  std::function<void()> task_;
-};
-
 Model::Model(CheckedSpec spec, ModelOptions options)
     : spec_(std::move(spec)),
       options_(std::move(options)),
@@ -110,25 +33,48 @@ Model::Model(CheckedSpec spec, ModelOptions options)
       keeps_answers_(algorithm_->answers_before_commit()),
       needs_base_(algorithm_->needs_base()),
       rounds_(spec_.consistency.mode == Consistency::kSync),
-      histories_(options_.histories != nullptr ? options_.histories : std::make_shared<Histories>()),
+      targets_{.model_id = id_,
+               .events = options_.events,
+               .histories = options_.histories != nullptr ? options_.histories : std::make_shared<Histories>(),
+               .post = [this](std::function<void()> task) { Post(std::move(task)); }},
       ledger_(&spec_, algorithm_.get(), rounds_, options_.apply_pool, options_.budget),
       rule_(MakeRule(spec_.consistency, keeps_answers_)),
       membership_(&spec_.spec.name(), rule_.get(), options_.max_workers) {}
 
 Model::~Model() { Close(absl::UnavailableError("the server is shutting down; try again when it is back")); }
 
+void Model::Post(std::function<void()> task) {
+  // Not from the destructor.
+  if (auto self = weak_from_this().lock(); self != nullptr && options_.post) {
+    options_.post([self = std::move(self), task = std::move(task)] { task(); });
+  } else {
+    task();
+  }
+}
+
+void Model::TellLocked(ModelEvent::Kind kind, const Member* member, Effects* effects, std::string reason,
+                       std::optional<uint64_t> incarnation) const {
+  if (!targets_.Wants(kind)) return;
+  ModelEvent event{.kind = kind, .model = name(), .version = state_.version, .reason = std::move(reason)};
+  if (member != nullptr) {
+    event.worker = member->record.name;
+    event.incarnation = incarnation.value_or(member->record.incarnation);
+  }
+  effects->Tell(std::move(event));
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Members
 
 absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarnation, uint64_t nonce) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return closed_;
   auto joined = membership_.Join(worker, incarnation, nonce, Now());
   if (!joined.ok()) return joined.status();
   const Member& member = *joined->member;
   next_lease_end_ = std::min(next_lease_end_, Now() + options_.lease);
-  if (!statistics_.first_join.has_value()) statistics_.first_join = Now();
+  statistics_.CountJoin(Now());
   if (joined->repeated) return member.record.incarnation;
 
   if (joined->forgotten != nullptr) {
@@ -139,26 +85,22 @@ absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarna
   for (MemberSession& session : joined->dropped) effects.Drop(std::move(session), fenced);
   SettleAllLocked(waiters_.TakeOf(&member), &effects);
   if (joined->fenced != 0) {
-    effects.Tell({.kind = ModelEvent::Kind::kFenced,
-                  .model = name(),
-                  .worker = worker,
-                  .incarnation = joined->fenced,
-                  .reason = absl::StrCat("incarnation ", member.record.incarnation, " has joined")});
+    TellLocked(ModelEvent::Kind::kFenced, &member, &effects,
+               absl::StrCat("incarnation ", member.record.incarnation, " has joined"), joined->fenced);
   }
-  effects.Tell(ModelEvent::Kind::kJoined, &member);
+  TellLocked(ModelEvent::Kind::kJoined, &member, &effects);
   WakeLocked(&effects);
   return member.record.incarnation;
 }
 
-absl::StatusOr<std::shared_ptr<Member>> Model::TouchLocked(const Caller& caller, Effects* effects) {
+absl::StatusOr<std::shared_ptr<Member>> Model::TouchLocked(const Caller& caller, absl::Time now, Effects* effects) {
   if (!closed_.ok()) return closed_;
   auto member = membership_.Find(caller);
   if (!member.ok()) return member;
   if ((*member)->left()) return LeftError(**member);
-  const absl::Time now = Now();
   if (membership_.Touch(member->get(), now)) {
     next_lease_end_ = std::min(next_lease_end_, now + options_.lease);
-    effects->Tell(ModelEvent::Kind::kReturned, member->get());
+    TellLocked(ModelEvent::Kind::kReturned, member->get(), effects);
   }
   return member;
 }
@@ -183,20 +125,20 @@ void Model::RetireLocked(Member* member, v1::WorkerInfo::State state, const std:
 }
 
 absl::Status Model::Heartbeat(const Caller& caller) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
-  return TouchLocked(caller, &effects).status();
+  return TouchLocked(caller, Now(), &effects).status();
 }
 
 absl::Status Model::Leave(const Caller& caller, const std::string& error) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return closed_;
   const auto member = membership_.Find(caller);
   if (!member.ok()) return member.status();
   if ((*member)->left()) return absl::OkStatus();
   const std::string message = Shortened(error, kMaxErrorLength);
-  effects.Tell(ModelEvent::Kind::kLeft, member->get(), message);
+  TellLocked(ModelEvent::Kind::kLeft, member->get(), &effects, message);
   RetireLocked(member->get(), error.empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED, message, &effects);
   return absl::OkStatus();
 }
@@ -209,35 +151,35 @@ std::shared_ptr<Lease> Model::FindLease(const Caller& caller) {
 }
 
 void Model::Acknowledge(const Caller& caller, uint64_t sequence) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
-  const auto member = TouchLocked(caller, &effects);
+  const auto member = TouchLocked(caller, Now(), &effects);
   if (!member.ok() || (*member)->record.last.sequence != sequence) return;
   effects.Drop(std::exchange((*member)->session.answer, nullptr));
 }
 
 void Model::OnStall() {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   for (Member* member : membership_.live()) {
     std::shared_ptr<const HeldCenter>& answer = member->session.answer;
     if (answer == nullptr || !answer->room.Stalled()) continue;
-    effects.Tell(ModelEvent::Kind::kStalled, member, "its last answer was never acknowledged");
+    TellLocked(ModelEvent::Kind::kStalled, member, &effects, "its last answer was never acknowledged");
     effects.Drop(std::exchange(answer, nullptr));
   }
 }
 
 void Model::CountRejected(const Caller& caller, const absl::Status& why) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   const auto member = membership_.Find(caller);
   RejectLocked(member.ok() ? member->get() : nullptr, why, &effects);
 }
 
 void Model::RejectLocked(Member* member, const absl::Status& why, Effects* effects) {
-  ++statistics_.rejected;
+  statistics_.CountRejected();
   if (member != nullptr) ++member->record.rejected;
-  effects->Tell(ModelEvent::Kind::kRejected, member, std::string(why.message()));
+  TellLocked(ModelEvent::Kind::kRejected, member, effects, std::string(why.message()));
 }
 
 void Model::ExpireLeasesLocked(absl::Time now, Effects* effects) {
@@ -250,14 +192,15 @@ void Model::ExpireLeasesLocked(absl::Time now, Effects* effects) {
   }
   const std::string why = absl::StrCat("no sign of life for ", absl::FormatDuration(options_.lease));
   for (Member* member : expired) {
-    effects->Tell(ModelEvent::Kind::kExpired, member, why);
+    TellLocked(ModelEvent::Kind::kExpired, member, effects, why);
     RetireLocked(member, v1::WorkerInfo::EXPIRED, why, effects);
   }
 }
 
 void Model::Tick(absl::Duration overslept) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
+  if (!closed_.ok()) return;
   const absl::Time now = Now();
   if (overslept > absl::ZeroDuration()) {
     for (const Member* member : membership_.live()) {
@@ -275,7 +218,7 @@ void Model::Tick(absl::Duration overslept) {
 
 void Model::Close(absl::Status why) {
   std::optional<InitialCenter> initial;
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return;
   closed_ = std::move(why);
@@ -286,8 +229,9 @@ void Model::Close(absl::Status why) {
   }
   effects.Post([this] {
     strand_.Run([this] {
+      StepAsideIfLong();
       ledger_.Free();
-      histories_->ForgetModel(id_);
+      targets_.histories->ForgetModel(id_);
       MutexLock relock(&mutex_);
       state_ = {};
     });
@@ -315,12 +259,12 @@ void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
     if (status.ok()) {
       const auto first = ledger_.Initialize(&center);
       status = first.status();
-      Effects effects(this);
+      Effects effects(&targets_);
       MutexLock lock(&mutex_);
       if (first.ok() && *first) {
         PublishLocked(&effects);
         if (keeps_initial_center_ && closed_.ok()) initial_center_ = ledger_.Initial();
-        effects.Tell(ModelEvent::Kind::kInitialized, nullptr);
+        TellLocked(ModelEvent::Kind::kInitialized, nullptr, &effects);
         SettleAllLocked(waiters_.TakeForCenter(), &effects);
       }
     }
@@ -332,10 +276,10 @@ void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
 void Model::InitializeFrom(const InitialCenter& center) {
   strand_.Run([&] {
     ledger_.InitializeFrom(center);
-    Effects effects(this);
+    Effects effects(&targets_);
     MutexLock lock(&mutex_);
     PublishLocked(&effects);
-    effects.Tell(ModelEvent::Kind::kInitialized, nullptr);
+    TellLocked(ModelEvent::Kind::kInitialized, nullptr, &effects);
   });
 }
 
@@ -369,71 +313,20 @@ void Model::PublishLocked(Effects* effects) {
   const bool had_problem = !state_.problem.ok();
   state_ = ledger_.state();
   if (had_problem || state_.problem.ok()) return;
-  effects->Tell(ModelEvent::Kind::kDiverged, nullptr, std::string(state_.problem.message()));
+  TellLocked(ModelEvent::Kind::kDiverged, nullptr, effects, std::string(state_.problem.message()));
   SettleAllLocked(waiters_.TakeAll(), effects);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Exchanges
 
-absl::Status Model::CheckCommitLocked(const ExchangeCall& call, const Member& member) const {
-  const std::string& worker = call.caller.worker;
-  const LastCommit& last = member.record.last;
-  if (call.floats != spec_.floats) {
-    return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", worker, "' has ", call.floats,
-                                                   " floats where model '", name(), "' has ", spec_.floats,
-                                                   "; the worker trains another network than the model's: compare "
-                                                   "its layers with `paramctl show`"));
-  }
-  if (call.sequence == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a commit of worker '", worker, "' has sequence 0; count them from 1"));
-  }
-  if (call.sequence < last.sequence) {
-    return absl::FailedPreconditionError(absl::StrCat("commit ", call.sequence, " of worker '", worker,
-                                                      "' comes after its commit ", last.sequence,
-                                                      "; sequences only grow"));
-  }
-  if (!state_.initialized) {
-    return absl::FailedPreconditionError(absl::StrCat("model '", name(),
-                                                      "' has no center yet; initialize it with a "
-                                                      "worker or `paramctl create --from`"));
-  }
-  if (call.sequence == last.sequence) return absl::OkStatus();  // A retry: its base may be gone.
-  if (!state_.problem.ok()) return state_.problem;
-  if (call.sequence <= last.closed_sequence) {
-    return absl::FailedPreconditionError(absl::StrCat("commit ", call.sequence, " of worker '", worker,
-                                                      "' comes after the worker was told that it had not been "
-                                                      "applied; send it as a later sequence"));
-  }
-  if (call.base_version > state_.version) {
-    return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", worker, "' has base version ",
-                                                   call.base_version, ", but the center is only at version ",
-                                                   state_.version));
-  }
-  const HeldCenter* const base = member.session.base.get();
-  if (needs_base_ && (base == nullptr || base->snapshot->version != call.base_version)) {
-    return absl::FailedPreconditionError(absl::StrCat("the center of version ", call.base_version, " that worker '",
-                                                      worker, "' trained from is no longer held (",
-                                                      spec_.spec.algorithm(), " needs it); pull and train again"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Model::NonFiniteError(const std::string& worker, const CommitBuffer& commit) const {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a commit of worker '", worker, "' to model '", name(), "' is NaN or infinite in ",
-      DescribePosition(spec_.spec, static_cast<uint64_t>(commit.first_non_finite())),
-      ", so it was not applied; training has probably diverged: lower the learning rate or clip gradients"));
-}
-
 void Model::BeginCommit(const ExchangeCall& call, Done done) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
-  const auto member = TouchLocked(call.caller, &effects);
+  const auto member = TouchLocked(call.caller, Now(), &effects);
   absl::Status status = member.status();
   if (status.ok()) {
-    status = CheckCommitLocked(call, **member);
+    status = CheckCommit(spec_, state_, needs_base_, **member, call);
     if (!status.ok()) RejectLocked(member->get(), status, &effects);
   }
   if (!status.ok()) return effects.Answer(std::move(done), {.status = status});
@@ -470,10 +363,12 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
   std::shared_ptr<Member> member;
   std::shared_ptr<const HeldCenter> base;
   CommitInfo info;
+  absl::Time begun;
   {
-    Effects effects(this);
+    Effects effects(&targets_);
     MutexLock lock(&mutex_);
-    const auto touched = TouchLocked(call.caller, &effects);
+    begun = Now();
+    const auto touched = TouchLocked(call.caller, begun, &effects);
     if (!touched.ok()) return effects.Answer(std::move(done), {.status = touched.status()});
     member = *touched;
     member->session.receiving.reset();
@@ -485,8 +380,8 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
                            .done = std::move(done)},
                           &effects);
     }
-    absl::Status status = CheckCommitLocked(call, *member);
-    if (status.ok() && commit.first_non_finite() >= 0) status = NonFiniteError(call.caller.worker, commit);
+    absl::Status status = CheckCommit(spec_, state_, needs_base_, *member, call);
+    if (status.ok() && commit.first_non_finite() >= 0) status = NonFiniteError(spec_, call.caller.worker, commit);
     if (!status.ok()) {
       RejectLocked(member.get(), status, &effects);
       return effects.Answer(std::move(done), {.status = status});
@@ -509,7 +404,6 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
   }
 
   StepAsideIfLong();
-  const absl::Time begun = Now();
   std::shared_ptr<const HeldCenter> center;
   if (keeps_answers_ && call.pull) {
     room.SetOwner(weak_from_this());
@@ -518,15 +412,16 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
                            HeldCenter{.snapshot = ledger_.TakeSnapshot(), .room = std::move(room)});
   }
   absl::Status merged = ledger_.Merge(info, &commit, base == nullptr ? nullptr : base->snapshot.get());
-  if (commit.first_non_finite() >= 0) merged = NonFiniteError(call.caller.worker, commit);
+  if (commit.first_non_finite() >= 0) merged = NonFiniteError(spec_, call.caller.worker, commit);
   if (merged.ok() && call.pull && !keeps_answers_ && !rounds_ && !room.empty()) {
     center =
         std::make_shared<const HeldCenter>(HeldCenter{.snapshot = ledger_.TakeSnapshot(), .room = std::move(room)});
   }
   room.Release();
-  last_merge_ = Now() - begun;
+  const absl::Time ended = Now();
+  last_merge_ = ended - begun;
 
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   PublishLocked(&effects);
   if (!merged.ok()) {
@@ -534,12 +429,12 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
     effects.Drop(std::move(center));
     return effects.Answer(std::move(done), {.status = merged});
   }
-  AcceptLocked(call, info, member, &effects);
+  AcceptLocked(call, info, member, ended, &effects);
   // Who has to wait for others must not keep room that they need for their commits.
   if (!keeps_answers_ && rule_->AnsweredFrom(member->record.standing) > rule_->progress()) {
     effects.Drop(std::exchange(center, nullptr));
   }
-  if (member->live() && membership_.Check(*member, call.caller).ok()) {
+  if (closed_.ok() && member->live() && membership_.Check(*member, call.caller).ok()) {
     effects.Drop(std::exchange(member->session.answer, keeps_answers_ ? center : nullptr));
   }
   SettleLocked({.call = std::move(call),
@@ -551,7 +446,7 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
 }
 
 void Model::AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const std::shared_ptr<Member>& member,
-                         Effects* effects) {
+                         absl::Time now, Effects* effects) {
   MemberRecord& record = member->record;
   rule_->Accept(&record.standing);
   if (membership_.Check(*member, call.caller).ok()) {
@@ -560,15 +455,10 @@ void Model::AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const
     record.last.staleness = info.staleness;
     if (rounds_) round_.emplace_back(member, call.sequence);
   }
-  const auto staleness = static_cast<double>(info.staleness);
   ++record.commits;
-  record.staleness_sum += staleness;
-  CommitStatistics& all = statistics_;
-  ++all.commits;
-  ++all.staleness_histogram[std::min<size_t>(static_cast<size_t>(info.staleness), all.staleness_histogram.size() - 1)];
-  all.staleness_sum += staleness;
-  all.last_commit = Now();
-  effects->Tell(ModelEvent::Kind::kCommitted, member.get());
+  record.staleness_sum += static_cast<double>(info.staleness);
+  statistics_.CountCommit(info.staleness, now);
+  TellLocked(ModelEvent::Kind::kCommitted, member.get(), effects);
 }
 
 void Model::FinishRoundIfDue() {
@@ -580,7 +470,7 @@ void Model::FinishRoundIfDue() {
   const absl::Time begun = Now();
   ledger_.FinishRound();
   last_merge_ = std::max(last_merge_, Now() - begun);
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   rule_->EndRound();
   const int64_t version = ledger_.version();
@@ -597,13 +487,13 @@ void Model::PostRoundIfDueLocked(Effects* effects) {
 }
 
 void Model::BeginPull(const ExchangeCall& call, Done done) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   Waiter waiter{.call = call, .done = std::move(done)};
   waiter.call.sequence = 0;
   waiter.call.pull = true;
   if (!call.caller.worker.empty()) {
-    auto member = TouchLocked(call.caller, &effects);
+    auto member = TouchLocked(call.caller, Now(), &effects);
     if (!member.ok()) return effects.Answer(std::move(waiter.done), {.status = member.status()});
     waiter.member = *std::move(member);
   }
@@ -613,9 +503,9 @@ void Model::BeginPull(const ExchangeCall& call, Done done) {
 void Model::Await(ExchangeCall call, Done done) {
   // On the strand, where the commit may still be: it was given to the model before.
   strand_.Run([this, call = std::move(call), done = std::move(done)]() mutable {
-    Effects effects(this);
+    Effects effects(&targets_);
     MutexLock lock(&mutex_);
-    auto member = TouchLocked(call.caller, &effects);
+    auto member = TouchLocked(call.caller, Now(), &effects);
     if (!member.ok()) return effects.Answer(std::move(done), {.status = member.status()});
     LastCommit& last = (*member)->record.last;
     if (call.sequence == 0 || call.sequence < last.sequence) {
@@ -627,6 +517,8 @@ void Model::Await(ExchangeCall call, Done done) {
       last.closed_sequence = std::max(last.closed_sequence, call.sequence);
       return effects.Answer(std::move(done), {.version = state_.version});
     }
+    // Who does not want the center has no use for the one that is kept.
+    if (!call.pull) effects.Drop(std::exchange((*member)->session.answer, nullptr));
     SettleLocked({.call = std::move(call),
                   .member = *std::move(member),
                   .answer = {.committed = true, .staleness = last.staleness},
@@ -638,7 +530,7 @@ void Model::Await(ExchangeCall call, Done done) {
 void Model::Pull(ExchangeCall call, Reservation room, Done done) {
   strand_.Run([this, call = std::move(call), room = std::move(room), done = std::move(done)]() mutable {
     const std::shared_ptr<const Snapshot> snapshot = ledger_.TakeSnapshot();
-    Effects effects(this);
+    Effects effects(&targets_);
     MutexLock lock(&mutex_);
     ExchangeAnswer answer{.status = closed_, .committed = call.sequence != 0};
     if (answer.status.ok() && !call.caller.worker.empty()) {
@@ -689,7 +581,10 @@ void Model::SettleLocked(Waiter waiter, Effects* effects) {
       waiter.answer.committed = true;
     } else {
       if (status.ok()) status = state_.problem;
-      if (status.ok() && waiter.begin) status = CheckCommitLocked(call, member);
+      if (status.ok() && waiter.begin) {
+        status = CheckCommit(spec_, state_, needs_base_, member, call);
+        if (!status.ok()) RejectLocked(waiter.member.get(), status, effects);
+      }
       needed = waiter.begin ? rule_->CommitsFrom(member.record.standing) : rule_->AnsweredFrom(member.record.standing);
     }
   }
@@ -766,7 +661,7 @@ absl::Status Model::WaitedTooLongLocked(const Waiter& waiter, std::map<uint64_t,
 }
 
 void Model::CancelWait(const void* tag) {
-  Effects effects(this);
+  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   for (Waiter& waiter : waiters_.TakeTagged(tag)) {
     waiter.answer.status = absl::CancelledError("the exchange was cancelled");
@@ -779,11 +674,32 @@ void Model::CancelWait(const void* tag) {
 
 absl::Status Model::Report(const v1::ReportHistoryRequest& request) {
   {
-    Effects effects(this);
+    Effects effects(&targets_);
     MutexLock lock(&mutex_);
-    if (auto member = TouchLocked(CallerOf(request.participant()), &effects); !member.ok()) return member.status();
+    if (auto member = TouchLocked(CallerOf(request.participant()), Now(), &effects); !member.ok())
+      return member.status();
   }
-  return histories_->Report(id_, request);
+  const absl::Status status = targets_.histories->Report(id_, request);
+  // Whoever is gone by now may have been forgotten before.
+  absl::Status closed;
+  absl::Status found;
+  bool live = false;
+  {
+    MutexLock lock(&mutex_);
+    closed = closed_;
+    const auto member = membership_.Find(CallerOf(request.participant()));
+    found = member.status();
+    live = member.ok() && (*member)->live();
+  }
+  const std::string& worker = request.participant().worker();
+  if (!closed.ok()) {
+    targets_.histories->ForgetModel(id_);
+  } else if (found.code() == absl::StatusCode::kNotFound) {
+    targets_.histories->Forget(id_, worker);
+  } else if (found.ok() && !live) {
+    targets_.histories->Left(id_, worker);
+  }
+  return status;
 }
 
 v1::ModelInfo Model::Describe(bool workers) const {
@@ -797,18 +713,10 @@ v1::ModelInfo Model::Describe(bool workers) const {
     info.set_version(state_.version);
     info.set_pinned_bytes(state_.pinned_bytes());
     info.set_problem(std::string(state_.problem.message()));
-    info.set_rejected(statistics_.rejected);
-    info.set_commits(statistics_.commits);
+    statistics_.Describe(&info);
     info.set_live_workers(membership_.live().size());
     info.set_known_workers(membership_.members().size());
     info.set_waiting_workers(waiters_.waiting_members());
-    if (statistics_.commits > 0) {
-      info.set_mean_staleness(statistics_.staleness_sum / static_cast<double>(statistics_.commits));
-      info.set_training_time_s(absl::ToDoubleSeconds(statistics_.last_commit - *statistics_.first_join));
-      const auto& histogram = statistics_.staleness_histogram;
-      const auto last = std::find_if(histogram.rbegin(), histogram.rend(), [](uint64_t n) { return n > 0; });
-      info.mutable_staleness_histogram()->Add(histogram.begin(), last.base());
-    }
   }
   const absl::Time now = Now();
   // Some at a time, so that nobody waits for a long list.

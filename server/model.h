@@ -3,7 +3,6 @@
 #ifndef PARAMD_SERVER_MODEL_H_
 #define PARAMD_SERVER_MODEL_H_
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,7 +21,9 @@
 #include "server/apply_pool.h"
 #include "server/budget.h"
 #include "server/commit_buffer.h"
+#include "server/commit_statistics.h"
 #include "server/consistency.h"
+#include "server/effects.h"
 #include "server/history.h"
 #include "server/identity.h"
 #include "server/ledger.h"
@@ -49,16 +50,6 @@ struct ModelOptions {
   std::function<void()> step_aside;
   // Runs a task soon, on another thread: what a quick call has made possible and may take long. Null: the call does it.
   std::function<void(std::function<void()>)> post;
-};
-
-// The statistics of all commits of a model.
-struct CommitStatistics {
-  uint64_t commits = 0;
-  uint64_t rejected = 0;
-  std::array<uint64_t, 64> staleness_histogram = {};
-  double staleness_sum = 0;
-  std::optional<absl::Time> first_join;
-  absl::Time last_commit;
 };
 
 // Thread-safe. Callbacks run on the thread that made them possible, under no lock; they may call back. Calls without a
@@ -166,26 +157,25 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   void OnStall() override;
 
  private:
-  // What a call leaves to be done when the lock is released: declare one before the lock.
-  class Effects;
+  // Runs it soon, on another thread if there is a way.
+  void Post(std::function<void()> task);
+  // `incarnation`: the member's, unless it is another one.
+  void TellLocked(ModelEvent::Kind kind, const Member* member, Effects* effects, std::string reason = "",
+                  std::optional<uint64_t> incarnation = std::nullopt) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Membership, with what follows for those who wait.
-  absl::StatusOr<std::shared_ptr<Member>> TouchLocked(const Caller& caller, Effects* effects)
+  absl::StatusOr<std::shared_ptr<Member>> TouchLocked(const Caller& caller, absl::Time now, Effects* effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RetireLocked(Member* member, v1::WorkerInfo::State state, const std::string& message, Effects* effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LeftError(const Member& member) const;
 
-  // What is wrong with a commit, as far as that can be known without its floats.
-  absl::Status CheckCommitLocked(const ExchangeCall& call, const Member& member) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status NonFiniteError(const std::string& worker, const CommitBuffer& commit) const;
   void RejectLocked(Member* member, const absl::Status& why, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // On the strand.
   void Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done done);
   void AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const std::shared_ptr<Member>& member,
-                    Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                    absl::Time now, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishRoundIfDue();
   void PostRoundIfDueLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -213,9 +203,9 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   const bool keeps_answers_;  // of commits, until they are acknowledged
   const bool needs_base_;
   const bool rounds_;
+  const EffectsTargets targets_;
 
   // Self-synchronized.
-  const std::shared_ptr<Histories> histories_;
   Strand strand_;
 
   // Of the strand.

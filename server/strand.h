@@ -11,7 +11,8 @@
 
 namespace paramd {
 
-// Thread-safe. Nobody ever waits for the strand: who finds it busy leaves its task to whoever runs there.
+// Thread-safe. Nobody ever waits for the strand: who finds it busy leaves its task to whoever runs there. A task that
+// throws ends the turn of who runs it; what was left there then goes with the next turn.
 class Strand {
  public:
   // Runs `task` before it returns if nothing else is running, and then what has been left here meanwhile.
@@ -25,26 +26,39 @@ class Strand {
       }
       running_ = true;
     }
+    Turn turn(this);
     std::forward<Task>(task)();
-    RunQueued();
+    while (auto next = turn.Next()) next();
   }
 
  private:
-  void RunQueued() {
-    while (true) {
-      absl::AnyInvocable<void()> next;
-      {
-        MutexLock lock(&mutex_);
-        if (queue_.empty()) {
-          running_ = false;
-          return;
-        }
-        next = std::move(queue_.front());
-        queue_.pop_front();
-      }
-      next();
+  // Of the thread that runs.
+  class Turn {
+   public:
+    explicit Turn(Strand* strand) : strand_(strand) {}
+    ~Turn() {
+      if (strand_ == nullptr) return;
+      MutexLock lock(&strand_->mutex_);
+      strand_->running_ = false;
     }
-  }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    // The next task that was left here; null ends the turn.
+    absl::AnyInvocable<void()> Next() {
+      MutexLock lock(&strand_->mutex_);
+      if (strand_->queue_.empty()) {
+        std::exchange(strand_, nullptr)->running_ = false;
+        return nullptr;
+      }
+      absl::AnyInvocable<void()> next = std::move(strand_->queue_.front());
+      strand_->queue_.pop_front();
+      return next;
+    }
+
+   private:
+    Strand* strand_;
+  };
 
   Mutex mutex_;
   bool running_ ABSL_GUARDED_BY(mutex_) = false;

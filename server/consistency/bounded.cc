@@ -15,7 +15,7 @@ class BoundedRule : public ConsistencyRule {
   void Enter(Standing* standing) override {
     if (!live_.empty()) {
       const uint64_t slowest = live_.begin()->first;
-      const uint64_t most = slowest >= kAll - 1 - bound_ ? kAll : slowest + bound_ + 1;
+      const uint64_t most = bound_ >= kAll - 1 - slowest ? kAll : slowest + bound_ + 1;
       if (standing->windows < slowest) {
         // A late joiner starts beside the slowest, and so does who was away and fell behind.
         standing->windows = slowest;

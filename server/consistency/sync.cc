@@ -41,6 +41,8 @@ class SyncRule : public ConsistencyRule {
   uint64_t Clock(const Standing& standing) const override {
     return standing.windows - (HasCommitted(standing) ? 1 : 0);
   }
+  // It would be counted in the round again if it came back.
+  bool MayForget(const Standing& standing) const override { return !HasCommitted(standing); }
   bool HoldsUp(const Standing& member, const Standing& /*waiting*/) const override { return !HasCommitted(member); }
 
  private:

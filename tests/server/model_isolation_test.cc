@@ -82,9 +82,24 @@ void MustNotWait(const std::string& what, const std::function<void()>& call) {
   REQUIRE(returned);
 }
 
+class SlowElasticHalf : public SlowHalf {
+ public:
+  bool answers_before_commit() const override { return true; }
+};
+
+const registry_internal::Registration kElastic(
+    kAlgorithmInterfaceVersion, +[]() -> Algorithm {
+      return {.name = "slow_elastic",
+              .description = "and answers with the center as it was",
+              .make_server = [](const Hyperparameters&) { return std::make_unique<SlowElasticHalf>(); },
+              .make_worker = [](const Hyperparameters&) { return std::make_unique<NoWorkerHalf>(); }};
+    });
+
 struct Fixture {
-  explicit Fixture(const std::string& consistency, ModelsOptions options = {}) : models(std::move(options)) {
-    slow = Make("slow", MakeSpec("slow_on_purpose", 1, consistency));
+  explicit Fixture(const std::string& consistency, ModelsOptions options = {},
+                   const std::string& algorithm = "slow_on_purpose")
+      : models(std::move(options)) {
+    slow = Make("slow", MakeSpec(algorithm, 1, consistency));
     other = Make("other", MakeSpec("downpour", 1));
   }
   ~Fixture() {
@@ -182,6 +197,21 @@ TEST_CASE("A commit whose worker is fenced while it is applied is in the center 
   CHECK(f.slow->Describe().version() == 1);
   // The new one counts its own commits from 1.
   CHECK(fresh.Exchange({1}).version == 2);
+}
+
+TEST_CASE("A model that is deleted while it applies an elastic commit keeps no answer") {
+  Fixture f("async", {}, "slow_elastic");
+  ModelWorker a(f.slow.get(), "a");
+  TheGate().Close();
+  f.applying = std::thread([&] {
+    f.slow->Exchange({.caller = a.caller(), .sequence = 1, .floats = 1, .pull = true}, MakeBuffer({1}),
+                     f.models.budget()->TryReserve(sizeof(float)), [](const ExchangeAnswer&) {});
+  });
+  TheGate().AwaitInside();
+  REQUIRE(f.models.Delete("slow").ok());
+  TheGate().Open();
+  f.applying.join();
+  CHECK(f.models.budget()->used_bytes(BudgetKind::kInFlight) == 0);
 }
 
 TEST_CASE("Asking what became of a commit that is being applied waits for it, and does not say that it was not") {

@@ -221,6 +221,68 @@ TEST_CASE("Whoever is gone longest is forgotten first, and an old process of a f
   CHECK(ExchangeAtOnce(f.model.get(), first, MakeBuffer({1})).version == 2);
 }
 
+TEST_CASE("What forgotten names had counts for those names alone") {
+  Fixture f("downpour", "async", /*max_workers=*/1);
+  constexpr uint64_t kHighest = std::numeric_limits<int64_t>::max();
+  REQUIRE(f.model->Join("a", kHighest, 1).ok());
+  REQUIRE(f.model->Leave({.worker = "a", .incarnation = kHighest, .nonce = 1}, "").ok());
+  REQUIRE(*f.model->Join("b", 0, 2) == 1);
+  REQUIRE(f.model->Leave({.worker = "b", .incarnation = 1, .nonce = 2}, "").ok());
+  // Both forgotten by now: a task that brings its own low number under a new name, and one of a forgotten name.
+  REQUIRE(*f.model->Join("c", 1, 3) == 1);
+  REQUIRE(f.model->Leave({.worker = "c", .incarnation = 1, .nonce = 3}, "").ok());
+  CHECK(f.model->Join("a", 0, 4).status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK(f.model->Join("b", 1, 5).status().code() == absl::StatusCode::kAborted);
+  CHECK(*f.model->Join("b", 0, 6) == 2);
+}
+
+TEST_CASE("Who has committed in a round under way is not forgotten, so that nobody counts twice in it") {
+  Fixture f("averaging", "sync", /*max_workers=*/3);
+  ModelWorker b(f.model.get(), "b");
+  ModelWorker c(f.model.get(), "c");
+  ModelWorker a(f.model.get(), "a");
+  a.Start({10});
+  REQUIRE(a.Leave().ok());
+  CHECK(f.model->Join("d", 0, 1).status().code() == absl::StatusCode::kResourceExhausted);
+  b.Start({1});
+  c.Start({1});
+  CHECK(Floats(*TakeSnapshot(f.model.get())) == std::vector<float>{4});
+  CHECK(f.model->Join("d", 0, 1).ok());
+}
+
+TEST_CASE("A report that comes as its model is closed leaves no history behind") {
+  // Closes the model between the two halves of the report.
+  class Closer : public EventSink {
+   public:
+    bool Wants(ModelEvent::Kind kind) const override { return kind == ModelEvent::Kind::kReturned; }
+    void Tell(const ModelEvent&) override { model->Close(absl::NotFoundError("deleted")); }
+    Model* model = nullptr;
+  };
+  FakeClock clock;
+  Closer closer;
+  Budget budget;
+  const auto histories = std::make_shared<Histories>(HistoriesOptions{.budget = &budget});
+  const auto model =
+      MakeModel(MakeSpec("downpour", 1), {.clock = &clock, .lease = kLease, .histories = histories, .events = &closer});
+  closer.model = model.get();
+  ModelWorker a(model.get(), "a");
+  clock.Advance(2 * kLease);
+  model->Tick();
+  v1::ReportHistoryRequest report = ReportOf(a.caller());
+  report.add_records();
+  model->Report(report).IgnoreError();
+  CHECK(budget.used_bytes(BudgetKind::kHistories) == 0);
+}
+
+TEST_CASE("A tick of a closed model expires nobody") {
+  Fixture f;
+  ModelWorker a(f.model.get(), "a");
+  f.model->Close(absl::NotFoundError("deleted"));
+  f.clock.Advance(2 * kLease);
+  f.model->Tick();
+  CHECK(f.StateOf("a") == v1::WorkerInfo::LIVE);
+}
+
 TEST_CASE("What the daemon has overslept counts against nobody's lease") {
   Fixture f;
   ModelWorker a(f.model.get(), "a");

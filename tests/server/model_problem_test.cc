@@ -70,11 +70,20 @@ TEST_CASE("Whoever waits in a model whose center becomes infinite is told at onc
 // Throws when a commit, or its first float, is `value`.
 class ThrowingHalf : public ServerHalf {
  public:
+  explicit ThrowingHalf(bool vectors_throw) : vectors_throw_(vectors_throw) {}
+
+  int state_vectors() const override {
+    if (vectors_throw_) throw std::runtime_error("not today");
+    return 0;
+  }
   void Merge(const CommitInfo& info, const MergePiece& piece) const override {
     if (piece.commit[0] == 13) throw std::runtime_error("no thirteen");
     if (piece.commit[0] == 14) throw 14;
     ServerHalf::Merge(info, piece);
   }
+
+ private:
+  const bool vectors_throw_;
 };
 
 class NoWorkerHalf : public WorkerHalf {
@@ -86,10 +95,10 @@ std::unique_ptr<WorkerHalf> MakeNoWorker(const Hyperparameters&) { return std::m
 
 REGISTER_ALGORITHM({.name = "throws_at_thirteen",
                     .description = "throws",
-                    .hyperparameters = {{.name = "at_once", .max = 1}},
+                    .hyperparameters = {{.name = "at_once", .max = 2}},
                     .make_server = [](const Hyperparameters& h) -> std::unique_ptr<ServerHalf> {
-                      if (h.at("at_once") > 0) throw std::runtime_error("not today");
-                      return std::make_unique<ThrowingHalf>();
+                      if (h.at("at_once") == 1) throw std::runtime_error("not today");
+                      return std::make_unique<ThrowingHalf>(h.at("at_once") == 2);
                     },
                     .make_worker = MakeNoWorker});
 
@@ -119,7 +128,8 @@ TEST_CASE("An algorithm that throws fails its model alone, and says what it thre
 
 TEST_CASE("An algorithm that can't be made creates no model") {
   Models models({});
-  const absl::Status status = models.Create(MakeSpec("throws_at_thirteen", 1, "", {{"at_once", 1}})).status();
+  const absl::Status status =
+      models.Create(MakeSpec("throws_at_thirteen", 1, "", {{"at_once", GENERATE(1, 2)}})).status();
   CHECK(status.code() == absl::StatusCode::kInternal);
   CHECK_THAT(Text(status), Contains("'throws_at_thirteen'") && Contains("'m'") && Contains("not today"));
   CHECK(models.List().empty());

@@ -29,6 +29,18 @@ TEST_CASE("What a task brings runs after it, in order, before the first call ret
   CHECK(order == std::vector<int>{1, 2, 3, 4});
 }
 
+TEST_CASE("A task that throws ends its caller's turn, and no other's") {
+  Strand strand;
+  int ran = 0;
+  const auto throwing = [&] {
+    strand.Run([&] { ++ran; });
+    throw 1;
+  };
+  CHECK_THROWS_AS(strand.Run(throwing), int);
+  strand.Run([&] { ++ran; });
+  CHECK(ran == 2);
+}
+
 TEST_CASE("Tasks of many threads run one at a time, and all of them") {
   Strand strand;
   constexpr int kThreads = 8;

@@ -1,0 +1,59 @@
+#include "server/commit_check.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+
+absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool needs_base, const Member& member,
+                         const ExchangeCall& call) {
+  const std::string& worker = call.caller.worker;
+  const LastCommit& last = member.record.last;
+  if (call.floats != spec.floats) {
+    return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", worker, "' has ", call.floats,
+                                                   " floats where model '", spec.spec.name(), "' has ", spec.floats,
+                                                   "; the worker trains another network than the model's: compare "
+                                                   "its layers with `paramctl show`"));
+  }
+  if (call.sequence == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a commit of worker '", worker, "' has sequence 0; count them from 1"));
+  }
+  if (call.sequence < last.sequence) {
+    return absl::FailedPreconditionError(absl::StrCat("commit ", call.sequence, " of worker '", worker,
+                                                      "' comes after its commit ", last.sequence,
+                                                      "; sequences only grow"));
+  }
+  if (!state.initialized) {
+    return absl::FailedPreconditionError(absl::StrCat("model '", spec.spec.name(),
+                                                      "' has no center yet; initialize it with a "
+                                                      "worker or `paramctl create --from`"));
+  }
+  if (call.sequence == last.sequence) return absl::OkStatus();  // A retry: its base may be gone.
+  if (!state.problem.ok()) return state.problem;
+  if (call.sequence <= last.closed_sequence) {
+    return absl::FailedPreconditionError(absl::StrCat("commit ", call.sequence, " of worker '", worker,
+                                                      "' comes after the worker was told that it had not been "
+                                                      "applied; send it as a later sequence"));
+  }
+  if (call.base_version > state.version) {
+    return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", worker, "' has base version ",
+                                                   call.base_version, ", but the center is only at version ",
+                                                   state.version));
+  }
+  const HeldCenter* const base = member.session.base.get();
+  if (needs_base && (base == nullptr || base->snapshot->version != call.base_version)) {
+    return absl::FailedPreconditionError(absl::StrCat("the center of version ", call.base_version, " that worker '",
+                                                      worker, "' trained from is no longer held (",
+                                                      spec.spec.algorithm(), " needs it); pull and train again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NonFiniteError(const CheckedSpec& spec, const std::string& worker, const CommitBuffer& commit) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a commit of worker '", worker, "' to model '", spec.spec.name(), "' is NaN or infinite in ",
+      DescribePosition(spec.spec, static_cast<uint64_t>(commit.first_non_finite())),
+      ", so it was not applied; training has probably diverged: lower the learning rate or clip gradients"));
+}
+
+}  // namespace paramd

@@ -1,0 +1,25 @@
+#include "server/effects.h"
+
+namespace paramd {
+
+Effects::~Effects() {
+  // What is held goes before the answers, so that who is answered finds its room.
+  sessions_.clear();
+  centers_.clear();
+  for (const std::string& worker : left_) targets_.histories->Left(targets_.model_id, worker);
+  for (const std::string& worker : forgotten_) targets_.histories->Forget(targets_.model_id, worker);
+  for (auto& [owner, why] : gone_) owner->OnGone(why);
+  for (auto& [done, answer] : answers_) {
+    if (!answer.status.ok()) answer.center.reset();
+    done(std::move(answer));
+  }
+  for (const ModelEvent& event : events_) targets_.events->Tell(event);
+  if (task_ != nullptr) targets_.post(std::move(task_));
+}
+
+void Effects::Drop(MemberSession session, const absl::Status& why) {
+  if (auto owner = session.receiving.lock(); owner != nullptr) gone_.emplace_back(std::move(owner), why);
+  sessions_.push_back(std::move(session));
+}
+
+}  // namespace paramd
