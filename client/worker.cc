@@ -43,6 +43,8 @@ absl::Status LeftError() { return absl::FailedPreconditionError("this worker has
 
 }  // namespace
 
+// One object of each part of a worker, and what the join has told: the parts do not know each other, so that each can
+// be tested alone.
 class Worker::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(WorkerOptions options, std::shared_ptr<Connection> connection)

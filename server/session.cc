@@ -54,6 +54,11 @@ absl::Status FitsEncoding(const Snapshot& center, v1::Encoding encoding) {
 }  // namespace
 
 struct Session::Exchange : public ExchangeOwner {
+  // Whether the first message has all floats of the commit, so that nothing more is read.
+  bool ComesWhole(const DecodedExchange& first) const {
+    return first.shared_floats != 0 || ChunkBytes(first) >= call.floats * FloatBytes(encoding);
+  }
+
   ~Exchange() override {
     if (sendings != nullptr) sendings->Remove(model->name(), call.caller);
   }
@@ -273,20 +278,20 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
       call.floats = header.commit().floats();
       call.pull = header.commit().pull();
       call.owner = exchange;
-      exchange->lease = exchange->model->FindLease(call.caller);
+      if (!exchange->ComesWhole(first)) exchange->lease = exchange->model->FindLease(call.caller);
       return InModel([&](Model* in) {
         // What came with the header is in nobody's budget: if it is more than a little, it can't wait.
         std::optional<ExchangeCall> at_once;
         if (ChunkBytes(first) > kMaxHeaderChunkBytes) at_once.emplace(call).deadline = exchange->model->Now();
         in->BeginCommit(at_once.has_value() ? *at_once : call, [self = shared_from_this(), first = std::move(first)](
-                                                                   const ExchangeAnswer& answer) {
+                                                                   const ExchangeAnswer& answer) mutable {
           self->LeaveModel();
           if (answer.status.code() == absl::StatusCode::kDeadlineExceeded && ChunkBytes(first) > kMaxHeaderChunkBytes) {
             return self->ReplyStatus(absl::ResourceExhaustedError(
                 "the commit has to wait for other workers; back off and try again, its header before its bytes"));
           }
           if (!answer.status.ok()) return self->ReplyStatus(answer.status);
-          if (!answer.committed) return self->ReserveToReceive(first);
+          if (!answer.committed) return self->ReserveToReceive(std::move(first));
           self->phase_ = Dropping{0};
           self->watch_.Progress();
           self->Receive(first);
@@ -393,7 +398,7 @@ void Session::StartReceiving(Reservation room, const DecodedExchange& first) {
     });
   }
   phase_ = Receiving{std::move(room), std::move(commit)};
-  watch_.Progress();
+  if (!exchange.ComesWhole(first)) watch_.Progress();
   Receive(first);
 }
 

@@ -50,7 +50,8 @@ struct SessionEnvironment {
 // gRPC; otherwise its model or the budget has it. Whatever completes that has the turn, and goes on with the next thing
 // on its own thread, so that the phase needs no lock. Who ends an exchange from elsewhere takes the turn first.
 //
-// Of its members more than half are what gRPC needs: the call, and an event for each of its operations.
+// Of its members more than half are what gRPC needs: the call, and an event for each of its operations. It is long, as
+// one place has to tell what follows what in an exchange, and what ends it.
 class Session : public Stream, public ReservationOwner, public std::enable_shared_from_this<Session> {
  public:
   // Waits for one stream on the queue; a new session waits for the next when it has come.

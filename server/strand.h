@@ -48,7 +48,8 @@ class Strand {
     absl::AnyInvocable<void()> Next() {
       MutexLock lock(&strand_->mutex_);
       if (strand_->queue_.empty()) {
-        std::exchange(strand_, nullptr)->running_ = false;
+        strand_->running_ = false;
+        strand_ = nullptr;
         return nullptr;
       }
       absl::AnyInvocable<void()> next = std::move(strand_->queue_.front());
