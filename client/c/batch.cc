@@ -1,6 +1,7 @@
 // Minibatches on both sides of the C ABI.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +30,11 @@ absl::Status CopyInput(size_t index, const paramd_input& input, Input* to) {
         absl::StrCat("input ", index, " of a batch has its values or shape at a null pointer"));
   }
   to->shape.assign(input.shape, input.shape + input.rank);
-  switch (input.type) {
+  // It may be any number, as C has it.
+  int type = 0;
+  static_assert(sizeof(type) == sizeof(input.type));
+  std::memcpy(&type, &input.type, sizeof(type));
+  switch (type) {
     case PARAMD_FLOAT32:
       Assign<float>(input, to);
       return absl::OkStatus();
@@ -46,8 +51,8 @@ absl::Status CopyInput(size_t index, const paramd_input& input, Input* to) {
       Assign<uint8_t>(input, to);
       return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("input ", index, " of a batch has type ", static_cast<int>(input.type),
-                                                 ", which is none of paramd_type"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("input ", index, " of a batch has type ", type, ", which is none of paramd_type"));
 }
 
 }  // namespace
