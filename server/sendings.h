@@ -34,13 +34,17 @@ class Sendings {
     if (ended != end) owners_.erase(ended);
   }
 
-  // Tells those that send to it.
+  // Tells those that send to it; without a worker's name, those that send to any of the model's.
   void Gone(const std::string& model, const std::string& worker, uint64_t incarnation, const absl::Status& why) {
     std::vector<std::shared_ptr<ExchangeOwner>> gone;
     {
       MutexLock lock(&mutex_);
-      const auto [begin, end] = owners_.equal_range(Key(model, worker, incarnation));
-      for (auto it = begin; it != end; ++it) gone.push_back(it->second.lock());
+      for (auto it = owners_.lower_bound(Key(model, worker, incarnation)); it != owners_.end(); ++it) {
+        const auto& [of_model, of_worker, of_incarnation] = it->first;
+        if (of_model != model) break;
+        if (!worker.empty() && (of_worker != worker || of_incarnation != incarnation)) break;
+        gone.push_back(it->second.lock());
+      }
     }
     for (const auto& owner : gone) {
       if (owner != nullptr) owner->OnGone(why);

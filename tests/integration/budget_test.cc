@@ -163,6 +163,14 @@ TEST_CASE("shared memory of a worker that is gone is there for others, whatever 
   CHECK(server->GetStatus().segments() == 1);
 }
 
+void Leave(v1::ParameterServer::Stub* stub, const v1::Participant& worker) {
+  grpc::ClientContext context;
+  v1::LeaveRequest request;
+  *request.mutable_participant() = worker;
+  v1::LeaveReply reply;
+  REQUIRE(stub->Leave(&context, request, &reply).ok());
+}
+
 TEST_CASE("what a worker holds in the middle of a commit is released when its lease ends, or it leaves") {
   const bool leaves = GENERATE(false, true);
   const auto server = StartServer({.lease = leaves ? absl::Hours(1) : absl::Milliseconds(300)});
@@ -173,13 +181,7 @@ TEST_CASE("what a worker holds in the middle of a commit is released when its le
   REQUIRE(half.Send(CommitHeader(worker, 1, kLargeFloats)));
   REQUIRE(half.Send(0, std::vector<float>(kChunkFloats, 1)));
   REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == kLargeBytes; }));
-  if (leaves) {
-    grpc::ClientContext context;
-    v1::LeaveRequest request;
-    *request.mutable_participant() = worker;
-    v1::LeaveReply reply;
-    REQUIRE(stub.Leave(&context, request, &reply).ok());
-  }
+  if (leaves) Leave(&stub, worker);
   CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
   CHECK_FALSE(half.Finish().ok());
 }
@@ -227,9 +229,10 @@ TEST_CASE("a center that is sent renews its worker's lease for as long as it tak
   CHECK(Await([&] { return server->GetStatus().models(0).live_workers() == 0; }));
 }
 
-TEST_CASE("what is sent to a worker is released when it leaves or its lease ends, though it does not read") {
-  const bool leaves = GENERATE(false, true);
-  const auto server = StartServer({.lease = leaves ? absl::Hours(1) : absl::Milliseconds(300)});
+TEST_CASE("what is sent to a worker is released when it is gone or its model is, though it does not read") {
+  const std::string how = GENERATE(as<std::string>(), "expired", "left", "fenced", "deleted");
+  INFO(how);
+  const auto server = StartServer({.lease = how == "expired" ? absl::Milliseconds(300) : absl::Hours(1)});
   CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
   v1::ParameterServer::Stub stub(OpenChannel(server->address()));
   const v1::Participant worker = JoinByStub(&stub, "m", "w");
@@ -238,13 +241,9 @@ TEST_CASE("what is sent to a worker is released when it leaves or its lease ends
   StubSession session(&stub);
   REQUIRE(session.Send(pull));
   REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == kLargeBytes; }));
-  if (leaves) {
-    grpc::ClientContext context;
-    v1::LeaveRequest request;
-    *request.mutable_participant() = worker;
-    v1::LeaveReply reply;
-    REQUIRE(stub.Leave(&context, request, &reply).ok());
-  }
+  if (how == "left") Leave(&stub, worker);
+  if (how == "fenced") REQUIRE(JoinByStub(&stub, "m", "w").incarnation() == 2);
+  if (how == "deleted") REQUIRE(Connect(server->address())->DeleteModel("m").ok());
   CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
   CHECK_FALSE(session.Receive().has_value());
 }
