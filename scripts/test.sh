@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs all tests, or the groups named, and closes with "N passed, N failed". Without a group it also installs what is
-# missing.
+# Runs all tests, or the groups named; closes with the slowest of them and "N passed, N failed, N skipped". Without a
+# group it also installs what is missing.
 #
 #   scripts/test.sh [GROUP...]
 #
@@ -25,6 +25,9 @@ source "$repo/scripts/bazel.sh"
 scratch=$(mktemp -d)
 passed=0
 failed=0
+skipped=0
+# Lines "SECONDS NAME", of tests and of groups.
+readonly times=$scratch/times group_times=$scratch/group_times
 
 # run_config CONFIG COMMAND ARGUMENT...: Bazel with --config=CONFIG, or as usual for `default`. Each has an output folder
 # of its own, so that it does not throw away what another has built.
@@ -36,36 +39,43 @@ run_config() {
   run_bazel "$2" "${options[@]}" "${@:3}"
 }
 
-# add_up STATUS COUNTS: "PASSED FAILED" of a command that ended with STATUS.
+# add_up STATUS REPORT...: the test cases that are in the reports of a command that ended with STATUS.
 add_up() {
-  local counts=$2
+  local counts
+  read -ra counts < <(python3 scripts/count_tests.py "$times" "${@:2}" || echo 0 1 0)
   # What went wrong outside of any test.
-  if (($1 != 0)) && [[ $counts == *" 0" ]]; then
+  if (($1 != 0 && counts[1] == 0)); then
     echo "that ended with exit code $1: see above" >&2
-    counts="${counts% *} 1"
+    counts[1]=1
   fi
-  passed=$((passed + ${counts% *}))
-  failed=$((failed + ${counts#* }))
+  passed=$((passed + counts[0]))
+  failed=$((failed + counts[1]))
+  skipped=$((skipped + counts[2]))
 }
 
 # run_tests CONFIG ARGUMENT...: `bazel test`, and adds up its test cases.
 run_tests() {
-  local report=$scratch/report status=0 counts
+  local report=$scratch/report status=0
   rm -f "$report"
-  run_config "$1" test --keep_going --build_event_json_file="$report" "${@:2}" || status=$?
-  counts=$(python3 scripts/count_tests.py "$report") || counts="0 1"
-  add_up "$status" "$counts"
+  run_config "$1" test --keep_going --build_event_json_file="$report" --test_arg=--min-duration=1 "${@:2}" || status=$?
+  add_up "$status" "$report"
 }
 
-# check NAME COMMAND...: counts as one test, which passes if COMMAND does.
+# check NAME COMMAND...: counts as one test, which passes if COMMAND does. Its exit code 77 says that it can't run here.
 check() {
-  if "${@:2}"; then
-    passed=$((passed + 1))
-    echo "$1: passed"
-  else
-    failed=$((failed + 1))
-    echo "$1: FAILED"
-  fi
+  local status=0 start=$SECONDS
+  "${@:2}" || status=$?
+  case $status in
+    0) passed=$((passed + 1)) && echo "$1: passed" ;;
+    77) skipped=$((skipped + 1)) && echo "$1: skipped" ;;
+    *) failed=$((failed + 1)) && echo "$1: FAILED" ;;
+  esac
+  echo "$((SECONDS - start)) $1" >>"$times"
+}
+
+# slowest COUNT FILE: those of its lines "SECONDS NAME" that begin with the largest numbers.
+slowest() {
+  sort --numeric-sort --reverse "$2" | sed -n "1,$1s/^\([0-9]*\)\S*/  \1 s/p"
 }
 
 unit() {
@@ -113,11 +123,10 @@ mpi() {
 
 # run_junit REPORTS COMMAND...: COMMAND writes JUnit's reports to the folder REPORTS; adds up their test cases.
 run_junit() {
-  local status=0 counts
+  local status=0
   rm -rf "$1"
   "${@:2}" </dev/null || status=$?
-  counts=$(python3 scripts/count_junit.py "$1"/*.xml) || counts="0 1"
-  add_up "$status" "$counts"
+  add_up "$status" "$1"/*.xml
 }
 
 readonly python=.cache/python
@@ -159,19 +168,27 @@ for group in "${groups[@]}"; do
 done
 if (($# == 0)); then
   scripts/setup.sh || {
-    echo "0 passed, 1 failed"
+    echo "0 passed, 1 failed, 0 skipped"
     exit 1
   }
   groups=(static unit integration deploy mpi java spark tsan asan)
 fi
 
+touch "$times"
 for group in "${groups[@]}"; do
   echo "== $group"
-  before=("$passed" "$failed" "$SECONDS")
+  before=("$passed" "$failed" "$skipped" "$SECONDS")
   "$group"
-  echo "== $group: $((passed - before[0])) passed, $((failed - before[1])) failed in $((SECONDS - before[2])) s"
+  seconds=$((SECONDS - before[3]))
+  echo "== $group: $((passed - before[0])) passed, $((failed - before[1])) failed, $((skipped - before[2])) skipped in $seconds s"
+  echo "$seconds $group" >>"$group_times"
 done
-
 stop_bazel
-echo "$passed passed, $failed failed"
+
+echo "slowest groups:"
+slowest 20 "$group_times"
+echo "slowest tests, without what is built for them:"
+slowest 15 "$times"
+echo "all in $SECONDS s"
+echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the tests of deploy/, which need what `bazel build //server:paramd //client/cli:paramctl
-# //examples/mnist:mnist_worker` leaves.
+# Sourced by the tests of deploy/, which end with 77 where they can't run. They need what `bazel build //server:paramd
+# //client/cli:paramctl //examples/mnist:mnist_worker` leaves.
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -21,6 +21,7 @@ install_linters() {
   if [[ $(cat "$linters/installed" 2>/dev/null) == "$wanted" ]]; then return; fi
   python3 -m venv --clear "$linters"
   # shellcheck disable=SC2086  # one word a package
-  "$linters/bin/pip" install --quiet --disable-pip-version-check $wanted
+  "$linters/bin/pip" install --quiet --disable-pip-version-check $wanted ||
+    { echo "without PyPI there are no linters" >&2 && exit 77; }
   echo "$wanted" >"$linters/installed"
 }

@@ -1,6 +1,9 @@
 #!/bin/bash
 # The batch script trains, under a Slurm of one node on loopback that lives as long as this test. Its daemons need root.
-if ((EUID != 0)); then exec sudo "${BASH_SOURCE[0]}"; fi
+if ((EUID != 0)); then
+  sudo --non-interactive true || { echo "Slurm's daemons need root, or sudo without a password" >&2 && exit 77; }
+  exec sudo "${BASH_SOURCE[0]}"
+fi
 source "$(dirname "${BASH_SOURCE[0]}")/recipes.sh"
 
 readonly cluster=$scratch/cluster

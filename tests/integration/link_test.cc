@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/integration/fixtures.h"
 #include "tests/support/process.h"
+#include "tests/support/skip.h"
 
 namespace paramd {
 namespace {
@@ -33,7 +34,7 @@ constexpr char kConnect[] = R"(
 TEST_CASE("a worker exchanges with a daemon on another host") {
   // The daemon stays in the first namespace, the test goes on to a second one.
   if (unshare(CLONE_NEWNET) != 0) {
-    WARN("not run, since it needs root to make network namespaces: " << strerror(errno));
+    testing::Skip(absl::StrCat("it needs root to make network namespaces: ", strerror(errno)));
     return;
   }
   const std::string port_file = TemporaryPath("port");
@@ -42,7 +43,7 @@ TEST_CASE("a worker exchanges with a daemon on another host") {
   REQUIRE(unshare(CLONE_NEWNET) == 0);
   Process connect("/bin/sh", {"-ec", kConnect, "sh", absl::StrCat(daemon.pid())});
   if (connect.Wait() == 127) {
-    WARN("not run, since it needs ip, tc and nsenter: " << connect.Err());
+    testing::Skip(absl::StrCat("it needs ip, tc and nsenter: ", connect.Err()));
     return;
   }
   INFO(connect.Err());
