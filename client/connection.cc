@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/process_guard.h"
 #include "proto/status.h"
@@ -21,19 +20,16 @@ constexpr absl::Duration kForEver = absl::Hours(24 * 365);
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(const std::string& server, const Clock* clock) {
-  const size_t colon = server.rfind(':');
-  const bool good = absl::StartsWith(server, "unix:")
-                        ? server.size() > 5
-                        : colon != std::string::npos && colon > 0 && colon + 1 < server.size();
-  if (!good) {
-    return absl::InvalidArgumentError(absl::StrCat("server address '", server, "': use HOST:PORT or unix:PATH"));
+  auto address = ParseServerAddress(server);
+  if (!address.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("the server's ", address.status().message()));
   }
   if (auto status = ProcessGuard::CheckConnecting(); !status.ok()) return status;
-  return std::shared_ptr<Connection>(new Connection(server, clock));
+  return std::shared_ptr<Connection>(new Connection(*std::move(address), clock));
 }
 
-Connection::Connection(std::string server, const Clock* clock)
-    : server_(std::move(server)), clock_(clock), channel_(OpenChannel()) {}
+Connection::Connection(Address address, const Clock* clock)
+    : server_(address.ToString()), target_(address.Target()), clock_(clock), channel_(OpenChannel()) {}
 
 std::shared_ptr<grpc::Channel> Connection::OpenChannel() const {
   grpc::ChannelArguments arguments;
@@ -52,7 +48,7 @@ std::shared_ptr<grpc::Channel> Connection::OpenChannel() const {
   // Descriptions can be long, and the server is one that the user chose.
   arguments.SetMaxReceiveMessageSize(1 << 30);
   arguments.SetMaxSendMessageSize(-1);
-  return grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target_, grpc::InsecureChannelCredentials(), arguments);
 }
 
 absl::Status Connection::CallWith(

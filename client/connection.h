@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "client/cancellation.h"
 #include "client/retry.h"
+#include "proto/address.h"
 #include "proto/paramd.grpc.pb.h"
 #include "sync/clock.h"
 
@@ -31,7 +32,8 @@ struct Attempts {
 // One server: a channel for the control plane, and others for streams. Thread-safe.
 class Connection {
  public:
-  // INVALID_ARGUMENT for a malformed address; FAILED_PRECONDITION where gRPC can't be used (ProcessGuard).
+  // INVALID_ARGUMENT for a malformed address (proto/address.h); FAILED_PRECONDITION where gRPC can't be used
+  // (ProcessGuard).
   static absl::StatusOr<std::shared_ptr<Connection>> Open(const std::string& server,
                                                           const Clock* clock = Clock::Steady());
 
@@ -62,12 +64,13 @@ class Connection {
   gpr_timespec Deadline(absl::Time time) const;
 
  private:
-  Connection(std::string server, const Clock* clock);
+  Connection(Address address, const Clock* clock);
   absl::Status CallWith(
       absl::FunctionRef<grpc::Status(v1::ParameterServer::Stub* stub, grpc::ClientContext* context)> call,
       Attempts* attempts) const;
 
-  const std::string server_;
+  const std::string server_;  // as people write it
+  const std::string target_;  // as gRPC takes it
   const Clock* const clock_;
   const std::shared_ptr<grpc::Channel> channel_;
 };

@@ -14,12 +14,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "algorithms/registry.h"
+#include "proto/address.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/tensor_codec.h"
 #include "proto/version.h"
-#include "server/address.h"
 #include "server/apply_pool.h"
 #include "server/health.h"
+#include "server/listening.h"
 #include "server/models.h"
 #include "server/pollers.h"
 #include "server/reflection_call.h"
@@ -181,7 +182,8 @@ class Server::Impl : private EventSink {
   // Constant after Start.
   const ServerOptions options_;
   const absl::Time started_;
-  ListenAddress listen_;
+  std::unique_ptr<SocketFile> socket_file_;  // null: it listens on a port
+  Address bound_;                            // as the system knows it
   int port_ = 0;
   std::string address_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -213,12 +215,18 @@ class Server::Impl : private EventSink {
 
 absl::Status Server::Impl::Start() {
   if (auto status = CheckOptions(options_); !status.ok()) return status;
-  const ListenAddress& address = listen_ = *ParseListenAddress(options_.listen);
-  if (auto status = ProbeListen(address); !status.ok()) return status;
+  const Address listen = *ParseListenAddress(options_.listen);
+  bound_ = listen;
+  if (listen.unix_socket) {
+    if (auto status = Unpack(SocketFile::Prepare(listen.host), &socket_file_); !status.ok()) return status;
+    bound_ = socket_file_->bound();
+  } else if (auto status = ProbeListen(listen); !status.ok()) {
+    return status;
+  }
   if (auto status = ShareMemory(); !status.ok()) return status;
 
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address.ToString(address.port), grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort(bound_.Target(), grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(&service_);
   builder.RegisterService(health_.service());
   builder.RegisterAsyncGenericService(&other_methods_);
@@ -237,11 +245,19 @@ absl::Status Server::Impl::Start() {
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     queue_->Shutdown();
-    const absl::Status reason = ProbeListen(address);
+    const absl::Status reason = listen.unix_socket ? absl::OkStatus() : ProbeListen(listen);
     return reason.ok() ? absl::UnavailableError(absl::StrCat("can't listen on ", options_.listen)) : reason;
   }
-  if (address.unix_socket) port_ = 0;
-  address_ = address.ToString(port_);
+  if (listen.unix_socket) {
+    port_ = 0;
+    if (auto status = socket_file_->Publish(); !status.ok()) {
+      server_->Shutdown();
+      queue_->Shutdown();
+      return status;
+    }
+  }
+  bound_.port = port_;
+  address_ = listen.unix_socket ? listen.ToString() : bound_.ToString();
 
   environment_ = {.service = &service_,
                   .queue = queue_.get(),
@@ -445,7 +461,7 @@ void Server::Impl::ShutDownTransport(absl::Time deadline) {
     while (!ended) {
       ended_changed.WaitWithTimeout(&mutex, next - absl::Now());
       if (ended || absl::Now() < next) continue;
-      CutConnections(listen_, port_);
+      CutConnections(bound_);
       next = absl::Now() + kLastWrites;
     }
   });

@@ -218,11 +218,22 @@ TEST_CASE("The server's refusals are exit code 1, wrong command lines 2") {
   CHECK(house.Must({"list"}) == "no models\n");
 }
 
-TEST_CASE("A server that can't be reached is exit code 1 by the timeout, and a malformed address 2") {
+TEST_CASE("A server that can't be reached is exit code 1 by the timeout") {
   std::ostringstream out, err;
   CHECK(RunParamctl({"list", "--server=127.0.0.1:1", "--timeout=0.2"}, out, err) == 1);
   CHECK_THAT(err.str(), Catch::Contains("127.0.0.1:1"));
-  CHECK(RunParamctl({"list", "--server=nonsense"}, out, err) == 2);
+}
+
+TEST_CASE("An address that can't be is exit code 2 at once, naming the part that is wrong") {
+  for (const auto& [address, text] : std::vector<std::pair<std::string, std::string>>{
+           {"nonsense", "the port is missing"},
+           {"127.0.0.1:70000", "the port '70000' is above 65535"},
+           {"127.0.0.1:5000abc", "the port '5000abc' is no number"},
+           {"http://127.0.0.1:5000", "the host 'http://127.0.0.1' begins with a scheme"}}) {
+    std::ostringstream out, err;
+    CHECK(RunParamctl({"list", "--server=" + address}, out, err) == 2);
+    CHECK_THAT(err.str(), Catch::Contains(text));
+  }
 }
 
 TEST_CASE("The server's address may come from the environment") {

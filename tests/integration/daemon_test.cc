@@ -2,15 +2,19 @@
 #include "tests/support/daemon.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -114,7 +118,10 @@ TEST_CASE("mistakes in the flags are told, and end with exit code 2") {
       {{"--apply_threads=-1"}, {"apply_threads is -1", "use 1 to 1024, or 0"}},
       {{"--lease=1ms"}, {"the lease is 1ms", "at least 10ms"}},
       {{"--log_level=loud"}, {"--log_level=loud", "use debug, info, warning, error or off"}},
-      {{"--listen=nowhere"}, {"address 'nowhere'", "use HOST:PORT"}},
+      {{"--listen=nowhere"}, {"address 'nowhere': the port is missing", "use HOST:PORT"}},
+      {{"--listen=127.my.host:0"}, {"refusing to listen on 127.my.host:0 without TLS"}},
+      {{"--listen=127.0.0.1:70000"}, {"the port '70000' is above 65535"}},
+      {{"--listen=unix:/tmp/" + std::string(120, 'x')}, {"longer than the system's 107 characters"}},
       {{"--listen=0.0.0.0:0"}, {"refusing to listen on 0.0.0.0:0 without TLS", "--insecure"}},
       {{"--listen=[::]:0"}, {"refusing to listen on [::]:0 without TLS"}},
       {{"--plugin=/nonexistent.so"}, {"can't load plugin /nonexistent.so", "Check the path"}},
@@ -178,9 +185,71 @@ TEST_CASE("a unix socket") {
   // The first one was killed and has left its socket.
   Daemon next({"--listen=unix:" + path});
   CHECK(Connect(next.address())->GetStatus().ok());
-  const Ended too_long = Run({"--listen=unix:/tmp/" + std::string(120, 'x')});
-  CHECK(too_long.exit_code != 0);
-  CHECK_THAT(too_long.err, Catch::Contains("longer than the system's 107 characters"));
+}
+
+TEST_CASE("a unix socket's path that can't be is told with the system's reason") {
+  const std::string file = TemporaryPath("file");
+  std::ofstream(file) << "kept";
+  const std::pair<std::string, std::string> paths[] = {
+      {"/nonexistent/socket", "No such file or directory; is /nonexistent a folder"},
+      {file, "there is something that is no socket"},
+      {file + "/socket", "Not a directory"},
+  };
+  for (const auto& [path, text] : paths) {
+    const Ended ended = Run({"--listen=unix:" + path});
+    INFO(ended.err);
+    CHECK(ended.exit_code == 1);
+    CHECK_THAT(ended.err, Catch::Contains("can't listen on unix:" + path + ": " + text));
+  }
+  CHECK(ReadFile(file) == "kept");
+}
+
+TEST_CASE("a unix socket's path may be long, and hold what URIs escape") {
+  const std::string folder = TemporaryPath("folder of 100% odd?names#");
+  REQUIRE(mkdir(folder.c_str(), 0700) == 0);
+  std::string path = folder + "/s";
+  path.append(107 - path.size(), 's');
+  Daemon daemon({"--listen=unix:" + path});
+  CHECK(Connect("unix:" + path)->GetStatus().ok());
+}
+
+TEST_CASE("of several daemons that start at once on one unix socket one listens, and the others are told") {
+  const std::string path = TemporaryPath("contended");
+  for (int round = 0; round < 5; ++round) {
+    std::vector<std::unique_ptr<Process>> started;
+    for (int i = 0; i < 4; ++i) {
+      started.push_back(std::make_unique<Process>(kParamd, std::vector<std::string>{"--listen=unix:" + path}));
+    }
+    Process* listening = nullptr;
+    for (const auto& process : started) {
+      CHECK(Await([&] { return !process->Out().empty() || !process->Running(); }));
+      if (process->Running()) {
+        CHECK(listening == nullptr);
+        listening = process.get();
+      } else {
+        CHECK(process->Wait() == 1);
+        CHECK_THAT(process->Err(), Catch::Contains("somebody listens there"));
+      }
+    }
+    REQUIRE(listening != nullptr);
+    CHECK(Connect("unix:" + path)->GetStatus().ok());
+    // With and without a socket that is left over.
+    listening->Signal(round % 2 == 0 ? SIGTERM : SIGKILL);
+    listening->Wait();
+  }
+}
+
+TEST_CASE("a daemon that stops removes its own socket only") {
+  const std::string path = TemporaryPath("replaced");
+  Daemon first({"--listen=unix:" + path});
+  REQUIRE(std::remove(path.c_str()) == 0);
+  Daemon second({"--listen=unix:" + path});
+  first.process().Signal(SIGTERM);
+  CHECK(first.process().Wait() == 0);
+  CHECK(Connect("unix:" + path)->GetStatus().ok());
+  second.process().Signal(SIGTERM);
+  CHECK(second.process().Wait() == 0);
+  CHECK(access(path.c_str(), F_OK) != 0);
 }
 
 TEST_CASE("SIGTERM in the middle of exchanges drains and ends with exit code 0") {

@@ -1,0 +1,76 @@
+#include "proto/text.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/stubs/common.h"
+
+namespace paramd {
+namespace {
+
+constexpr size_t kMaxQuoted = 100;
+constexpr absl::string_view kGap = " ... ";
+
+bool Continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+std::string Escaped(unsigned char control) {
+  switch (control) {
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      return absl::StrCat("\\x", absl::Hex(control, absl::kZeroPad2));
+  }
+}
+
+}  // namespace
+
+// By protobuf's own measure, as it is what refuses messages.
+bool IsUtf8(absl::string_view text) {
+  return google::protobuf::internal::IsStructurallyValidUTF8(text.data(), static_cast<int>(text.size()));
+}
+
+std::string Repaired(absl::string_view text) {
+  std::string repaired(text);
+  if (IsUtf8(text)) return repaired;
+  const char* const whole =
+      google::protobuf::internal::UTF8CoerceToStructurallyValid({text.data(), text.size()}, repaired.data(), '?');
+  if (whole != repaired.data()) repaired.assign(whole, text.size());
+  return repaired;
+}
+
+std::string Shortened(absl::string_view text, size_t max) {
+  if (text.size() <= max) return std::string(text);
+  const size_t room = max - std::min(max, kGap.size());
+  size_t head = room - room / 3;
+  size_t tail = text.size() - room / 3;
+  while (head > 0 && Continues(text[head])) --head;
+  while (tail < text.size() && Continues(text[tail])) ++tail;
+  return absl::StrCat(text.substr(0, head), kGap, text.substr(tail));
+}
+
+std::string Printable(absl::string_view text) {
+  std::string printable;
+  const std::string repaired = Repaired(text);
+  for (size_t i = 0; i < repaired.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(repaired[i]);
+    const auto next = i + 1 < repaired.size() ? static_cast<unsigned char>(repaired[i + 1]) : 0;
+    if (byte < 0x20 || byte == 0x7f) {
+      printable += Escaped(byte);
+    } else if (byte == 0xc2 && next < 0xa0) {
+      // Unicode's second set of control characters.
+      printable += Escaped(next);
+      ++i;
+    } else {
+      printable += repaired[i];
+    }
+  }
+  return printable;
+}
+
+std::string Quoted(absl::string_view text) { return Shortened(Printable(Shortened(text, 4 * kMaxQuoted)), kMaxQuoted); }
+
+}  // namespace paramd

@@ -1,0 +1,31 @@
+// Text that others wrote: made fit for messages, terminals and logs.
+#ifndef PARAMD_PROTO_TEXT_H_
+#define PARAMD_PROTO_TEXT_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace paramd {
+
+// That a message takes it: its strings are UTF-8.
+bool IsUtf8(absl::string_view text);
+
+// The same with '?' for each byte that is not UTF-8.
+std::string Repaired(absl::string_view text);
+
+// At most `max` bytes of UTF-8 text: if it is longer, its beginning and its end, where the next step stands. Never cut
+// within a character.
+std::string Shortened(absl::string_view text, size_t max);
+
+// One line that does nothing to a terminal: repaired, with control characters as escapes (\n, \x1b). Printable text
+// stays as it is.
+std::string Printable(absl::string_view text);
+
+// A peer's text as errors quote it: printable, and not long.
+std::string Quoted(absl::string_view text);
+
+}  // namespace paramd
+
+#endif  // PARAMD_PROTO_TEXT_H_

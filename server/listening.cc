@@ -1,0 +1,215 @@
+#include "server/listening.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "server/identity.h"
+
+namespace paramd {
+namespace {
+
+constexpr char kTaken[] =
+    "is another paramd running there? Stop it, or choose another --listen (port 0 lets the system choose)";
+// A start holds the lock for some milliseconds.
+constexpr absl::Duration kLockTimeout = absl::Seconds(5);
+
+absl::Status CantListen(const Address& address, const std::string& why, const std::string& next_step) {
+  return absl::UnavailableError(absl::StrCat("can't listen on ", address.ToString(), ": ", why, "; ", next_step));
+}
+
+// 0 if somebody listens there, else the system's error.
+int Connect(const std::string& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno;
+  const absl::Cleanup closer = [fd] { close(fd); };
+  const int result = connect(fd, reinterpret_cast<sockaddr*>(&name), sizeof(name));
+  // EAGAIN: there, and busy.
+  return result == 0 || errno == EAGAIN ? 0 : errno;
+}
+
+// Whether a socket's own address is the one that is listened on, as that of each accepted connection is.
+bool IsAt(int socket, const Address& bound) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) return false;
+  switch (own.ss_family) {
+    case AF_INET:
+      return !bound.unix_socket && ntohs(reinterpret_cast<const sockaddr_in&>(own).sin_port) == bound.port;
+    case AF_INET6:
+      return !bound.unix_socket && ntohs(reinterpret_cast<const sockaddr_in6&>(own).sin6_port) == bound.port;
+    case AF_UNIX:
+      return bound.unix_socket && bound.host == reinterpret_cast<const sockaddr_un&>(own).sun_path;
+    default:
+      return false;
+  }
+}
+
+bool IsLoopback(const addrinfo& info) {
+  if (info.ai_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in*>(info.ai_addr)->sin_addr.s_addr) >> 24 == 127;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(info.ai_addr)->sin6_addr);
+}
+
+// 0, or the system's error.
+int TryListen(const addrinfo& info) {
+  const int fd = socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  const absl::Cleanup closer = [fd] { close(fd); };
+  const int one = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  return bind(fd, info.ai_addr, info.ai_addrlen) != 0 || listen(fd, 1) != 0 ? errno : 0;
+}
+
+}  // namespace
+
+absl::Status ProbeListen(const Address& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+      error != 0) {
+    return CantListen(address, gai_strerror(error), "check the host in --listen");
+  }
+  const absl::Cleanup freer = [found] { freeaddrinfo(found); };
+  // A name may stand for addresses of which this host has only some.
+  int missing = 0;
+  bool free = false;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    if (address.loopback() && !IsLoopback(*info)) {
+      return CantListen(address, "the name leads beyond loopback", "mend /etc/hosts, or name an address");
+    }
+    const int error = TryListen(*info);
+    if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) {
+      missing = error;
+    } else if (error != 0) {
+      return CantListen(address, std::strerror(error), kTaken);
+    } else {
+      free = true;
+    }
+  }
+  if (free) return absl::OkStatus();
+  return CantListen(address, std::strerror(missing), "is it an address of this host? 127.0.0.1 always is");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+SocketFile::SocketFile(std::string path, std::string name, int folder)
+    : path_(std::move(path)),
+      name_(std::move(name)),
+      temporary_(absl::StrCat(".paramd-", absl::Hex(RandomId()))),
+      folder_(folder) {}
+
+SocketFile::~SocketFile() {
+  struct stat there {};
+  if (published_ && Lock().ok() && fstatat(folder_, name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+      there.st_dev == device_ && there.st_ino == inode_) {
+    unlinkat(folder_, name_.c_str(), 0);
+  }
+  close(folder_);
+}
+
+absl::StatusOr<std::unique_ptr<SocketFile>> SocketFile::Prepare(const std::string& path) {
+  const std::filesystem::path whole(path);
+  const std::string folder = whole.has_parent_path() ? whole.parent_path().string() : ".";
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return CantListen({.unix_socket = true, .host = path}, std::strerror(errno),
+                      absl::StrCat("is ", folder, " a folder that you may use?"));
+  }
+  std::unique_ptr<SocketFile> file(new SocketFile(path, whole.filename().string(), fd));
+  if (auto status = file->Lock(); !status.ok()) return status;
+  if (auto status = file->CheckPlace(); !status.ok()) return status;
+  return file;
+}
+
+absl::Status SocketFile::Error(const std::string& why, const std::string& next_step) const {
+  return CantListen({.unix_socket = true, .host = path_}, why, next_step);
+}
+
+absl::Status SocketFile::Lock() {
+  const absl::Time deadline = absl::Now() + kLockTimeout;
+  // Where there are no such locks it must do without.
+  while (flock(folder_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
+    if (absl::Now() >= deadline) {
+      return Error("somebody else holds a lock on its folder", "see with lslocks who, or choose another folder");
+    }
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SocketFile::CheckPlace() const {
+  struct stat there {};
+  if (fstatat(folder_, name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : Error(std::strerror(errno), "name a path for the socket's file");
+  }
+  if (!S_ISSOCK(there.st_mode)) {
+    return Error("there is something that is no socket", "remove it, or choose another path");
+  }
+  const int error = Connect(path_);
+  if (error == 0) return Error("somebody listens there", kTaken);
+  // A socket that nobody listens on is left over.
+  return error == ECONNREFUSED ? absl::OkStatus()
+                               : Error(std::strerror(error), "whose socket is it? Choose another path");
+}
+
+Address SocketFile::bound() const {
+  // Short, however long the path.
+  return {.unix_socket = true, .host = absl::StrCat("/proc/self/fd/", folder_, "/", temporary_)};
+}
+
+absl::Status SocketFile::Publish() {
+  struct stat own {};
+  if (fstatat(folder_, temporary_.c_str(), &own, AT_SYMLINK_NOFOLLOW) != 0 ||
+      renameat(folder_, temporary_.c_str(), folder_, name_.c_str()) != 0) {
+    return Error(std::strerror(errno), "check the folder's permissions");
+  }
+  published_ = true;
+  device_ = own.st_dev;
+  inode_ = own.st_ino;
+  flock(folder_, LOCK_UN);
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+void CutConnections(const Address& bound) {
+  DIR* const files = opendir("/proc/self/fd");
+  if (files == nullptr) return;
+  const absl::Cleanup closer = [files] { closedir(files); };
+  while (const dirent* const file = readdir(files)) {
+    int fd = -1;
+    if (!absl::SimpleAtoi(file->d_name, &fd)) continue;
+    // A descriptor of our own, so that it stays the same file from the look to the cut.
+    const int held = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (held < 0) continue;
+    if (IsAt(held, bound)) shutdown(held, SHUT_RDWR);
+    close(held);
+  }
+}
+
+}  // namespace paramd

@@ -1,0 +1,58 @@
+// What gRPC leaves to us of listening: clear errors, a unix socket that is nobody else's, connections to cut.
+#ifndef PARAMD_SERVER_LISTENING_H_
+#define PARAMD_SERVER_LISTENING_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/address.h"
+
+namespace paramd {
+
+// Tries a TCP address by hand. OK if it is free; else UNAVAILABLE with the system's reason.
+absl::Status ProbeListen(const Address& address);
+
+// The file of a unix socket. It is bound under another name and takes its place only when it listens, under a lock on
+// the folder: so of several servers that start at once one gets it, and the others are told. Thread-compatible.
+class SocketFile {
+ public:
+  // UNAVAILABLE with the reason if the place is taken or can't be. Holds the folder's lock until Publish.
+  static absl::StatusOr<std::unique_ptr<SocketFile>> Prepare(const std::string& path);
+
+  // Removes the file, if it is still the one that was published.
+  ~SocketFile();
+
+  SocketFile(const SocketFile&) = delete;
+  SocketFile& operator=(const SocketFile&) = delete;
+
+  // Where to bind the socket. Usable for as long as this lives.
+  Address bound() const;
+
+  // To be called once the socket listens: now it is at its path.
+  absl::Status Publish();
+
+ private:
+  SocketFile(std::string path, std::string name, int folder);
+  absl::Status Lock();
+  absl::Status CheckPlace() const;
+  absl::Status Error(const std::string& why, const std::string& next_step) const;
+
+  const std::string path_;
+  const std::string name_;       // in its folder
+  const std::string temporary_;  // in its folder
+  const int folder_;
+  bool published_ = false;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
+// Ends every connection that this process accepted at that port, or socket, whatever it still had to send.
+void CutConnections(const Address& bound);
+
+}  // namespace paramd
+
+#endif  // PARAMD_SERVER_LISTENING_H_
