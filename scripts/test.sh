@@ -117,8 +117,11 @@ mpi() {
     return
   fi
   check "four ranks train MNIST" tests/mpi/check.sh accuracy
+  check "two ranks train an ensemble" tests/mpi/check.sh ensemble
+  check "what keeps one rank from training ends all" tests/mpi/check.sh early_failure
   check "a killed rank holds up nobody" tests/mpi/check.sh killed_rank
   check "ranks by the environment alone" tests/mpi/check.sh environment
+  check "ranks by the environment alone that clash or fail" tests/mpi/check.sh environment_failure
 }
 
 # run_junit REPORTS COMMAND...: COMMAND writes JUnit's reports to the folder REPORTS; adds up their test cases.

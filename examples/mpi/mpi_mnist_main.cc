@@ -10,20 +10,25 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "algorithms/registry.h"
 #include "client/admin.h"
 #include "client/mlp/mlp.h"
 #include "client/wire_flags.h"
 #include "client/worker.h"
+#include "examples/mnist/data_set.h"
 #include "examples/mnist/idx.h"
 #include "examples/mnist/model_spec.h"
 #include "examples/mnist/paths.h"
 #include "examples/mnist/shard.h"
 #include "examples/mpi/hosted_daemon.h"
+#include "examples/mpi/launch.h"
+#include "examples/mpi/meeting.h"
 #include "examples/mpi/ranks.h"
 #include "flags/command_line.h"
 #include "process/tuning.h"
@@ -34,30 +39,151 @@ ABSL_FLAG(std::string, paramd, "", "the daemon to start; empty: ../../server/par
 ABSL_FLAG(std::string, advertise, "", "rank 0's name or address for the other hosts; empty: its host name");
 ABSL_FLAG(bool, insecure, false, "let the daemon listen on all interfaces, which ranks on several hosts need");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "of the daemon: how long a rank may be silent, and is waited for");
-ABSL_FLAG(std::string, model, "mnist", "name of the model; each launch on one daemon needs its own");
+ABSL_FLAG(std::string, model, "mnist", "name of the model; launches at the same time on one daemon need one each");
 ABSL_FLAG(std::string, algorithm, "adag", "how the ranks train together");
 ABSL_FLAG(std::string, consistency, "", "async, bounded:S or sync; empty: the algorithm's");
+ABSL_FLAG(std::vector<std::string>, plugin, {}, "shared objects with further algorithms, for the daemon and the ranks");
 ABSL_FLAG(std::string, data, "data/mnist", "folder with MNIST's IDX files, gzipped or not");
 ABSL_FLAG(std::string, layers, "784,128,10", "units of each layer, from input to output");
 ABSL_FLAG(int64_t, epochs, 5, "passes of each rank over its share");
 ABSL_FLAG(int64_t, batch_size, 32, "rows in a minibatch");
+ABSL_FLAG(int64_t, window, 0, "minibatches between two exchanges; 0: the algorithm's");
+ABSL_FLAG(double, learning_rate, 0, "of the ranks; 0: the algorithm's");
+ABSL_FLAG(bool, overlap, false, "exchange on a second thread while the next window trains");
 ABSL_FLAG(paramd::Transport, transport, paramd::Transport::kAuto, "how floats travel: shm, grpc, or auto");
+ABSL_FLAG(paramd::Wire, wire, paramd::Wire::kFloat32, "what floats travel as, over grpc: f32, f16 or bf16");
+ABSL_FLAG(absl::Duration, join_timeout, absl::Minutes(1), "how long ranks wait for the daemon, and rank 0 for ranks");
 
 namespace paramd {
 namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
+// A rank that is live and has had no connection for so long has ended without a word.
+constexpr absl::Duration kUnconnected = absl::Seconds(2);
+// How long the others look for a daemon that rank 0 hosts: once it is gone it is so for good.
+constexpr absl::Duration kHostedTimeout = absl::Seconds(10);
+// For telling the others why this rank can't train.
+constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 constexpr uint64_t kSeed = 1;  // of the first center and of the shares: the same for all ranks
-
-std::string WorkerName(int rank) { return absl::StrCat("rank-", rank); }
 
 std::string HostName() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-// Starts the daemon and returns the address for all ranks.
-absl::StatusOr<std::string> StartDaemon(bool one_host, std::unique_ptr<HostedDaemon>* daemon) {
+// One rank's part.
+class Job {
+ public:
+  // From the flags.
+  static absl::StatusOr<std::unique_ptr<Job>> Create();
+
+  absl::Status Run();
+  const Ranks& ranks() const { return ranks_; }
+
+ private:
+  Job() = default;
+
+  // Reads what this rank trains and tests with.
+  absl::Status Prepare();
+  // Starts the daemon with the model and returns the address for all ranks.
+  absl::StatusOr<std::string> StartDaemon(bool one_host);
+  // To a daemon that is there already: why this rank won't train.
+  void TellFailure(const absl::Status& status) const;
+  absl::Status Train();
+  absl::Status TrainShare();
+  // Waits until no rank trains any more: each has left, its lease has run out, it has ended without a word, or it
+  // never came.
+  absl::Status AwaitOthers(Admin* admin, Launch* launch) const;
+  absl::Status Evaluate(Admin* admin, Launch* launch) const;
+
+  WorkerOptions MakeWorkerOptions() const;
+  // Whether rank 0 has started the daemon.
+  static bool hosted() { return absl::GetFlag(FLAGS_server).empty(); }
+  bool own_centers() const { return algorithm_->make_server(hyperparameters_)->own_centers(); }
+
+  const Algorithm* algorithm_ = nullptr;
+  Hyperparameters hyperparameters_;  // complete
+  MlpOptions layers_;
+  std::unique_ptr<Mlp> network_;
+  v1::ModelSpec spec_;
+
+  Ranks ranks_;
+  std::unique_ptr<HostedDaemon> daemon_;
+  std::string server_;
+  DataSet train_;
+  DataSet test_;
+  std::unique_ptr<Shard> shard_;
+};
+
+absl::StatusOr<std::unique_ptr<Job>> Job::Create() {
+  if (absl::GetFlag(FLAGS_epochs) <= 0) return absl::InvalidArgumentError("--epochs must be positive");
+  for (const std::string& plugin : absl::GetFlag(FLAGS_plugin)) {
+    if (auto status = LoadPlugin(plugin); !status.ok()) return status;
+  }
+  std::unique_ptr<Job> job(new Job);
+  const auto algorithm = FindAlgorithm(absl::GetFlag(FLAGS_algorithm));
+  if (!algorithm.ok()) return algorithm.status();
+  job->algorithm_ = *algorithm;
+  if (job->algorithm_->make_server == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--algorithm=", job->algorithm_->name, " has no server: its workers do not train together"));
+  }
+  Hyperparameters given;
+  if (const int64_t window = absl::GetFlag(FLAGS_window); window != 0) {
+    given["communication_window"] = static_cast<double>(window);
+  }
+  if (const double rate = absl::GetFlag(FLAGS_learning_rate); rate != 0) given["learning_rate"] = rate;
+  auto complete = CompleteHyperparameters(*job->algorithm_, given);
+  if (!complete.ok()) return complete.status();
+  job->hyperparameters_ = *std::move(complete);
+  auto layers = ParseLayers(absl::GetFlag(FLAGS_layers));
+  if (!layers.ok()) return layers.status();
+  job->layers_ = {.layers = *std::move(layers), .seed = kSeed};
+  auto network = Mlp::Create(job->layers_);
+  if (!network.ok()) return network.status();
+  job->network_ = *std::move(network);
+  if (auto status = CheckShardOptions({.batch_size = absl::GetFlag(FLAGS_batch_size)}); !status.ok()) return status;
+  job->spec_ = MakeModelSpec(absl::GetFlag(FLAGS_model), *job->network_, job->algorithm_->name, given,
+                             absl::GetFlag(FLAGS_consistency));
+  return job;
+}
+
+absl::Status Job::Run() {
+  if (hosted()) {
+    auto server = MeetByMpi(
+        &ranks_, [this] { return Prepare(); }, [this](bool one_host) { return StartDaemon(one_host); });
+    if (!server.ok()) return server.status();
+    server_ = *std::move(server);
+    return Train();
+  }
+  server_ = absl::GetFlag(FLAGS_server);
+  auto ranks = RanksFromEnvironment();
+  if (!ranks.ok()) return ranks.status();
+  ranks_ = *std::move(ranks);
+  if (auto status = Prepare(); !status.ok()) {
+    TellFailure(status);
+    return status;
+  }
+  return Train();
+}
+
+absl::Status Job::Prepare() {
+  auto train = mnist::ReadMnist(absl::GetFlag(FLAGS_data), "train");
+  if (!train.ok()) return train.status();
+  train_ = *std::move(train);
+  auto shard = Shard::Create(
+      &train_,
+      {.worker = ranks_.rank, .workers = ranks_.size, .batch_size = absl::GetFlag(FLAGS_batch_size), .seed = kSeed});
+  if (!shard.ok()) return shard.status();
+  shard_ = *std::move(shard);
+  if (ranks_.rank != 0) return absl::OkStatus();
+  auto test = mnist::ReadMnist(absl::GetFlag(FLAGS_data), "t10k");
+  if (!test.ok()) return test.status();
+  test_ = *std::move(test);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Job::StartDaemon(bool one_host) {
   const bool insecure = absl::GetFlag(FLAGS_insecure);
   if (!one_host && !insecure) {
     return absl::FailedPreconditionError(
@@ -67,87 +193,115 @@ absl::StatusOr<std::string> StartDaemon(bool one_host, std::unique_ptr<HostedDae
   std::vector<std::string> flags = {"--lease=" + absl::FormatDuration(absl::GetFlag(FLAGS_lease)),
                                     "--log_level=warning"};
   if (insecure) flags.push_back("--insecure");
+  for (const std::string& plugin : absl::GetFlag(FLAGS_plugin)) flags.push_back("--plugin=" + plugin);
   const std::string program = absl::GetFlag(FLAGS_paramd);
   auto started = HostedDaemon::Start(program.empty() ? Beside("../../server/paramd") : program,
                                      insecure ? "0.0.0.0" : "127.0.0.1", std::move(flags));
   if (!started.ok()) return started.status();
-  *daemon = *std::move(started);
+  daemon_ = *std::move(started);
+  const auto admin = Admin::Connect(absl::StrCat("127.0.0.1:", daemon_->port()));
+  if (!admin.ok()) return admin.status();
+  // What is wrong with the model is every rank's error then.
+  const auto created = (*admin)->CreateModel(spec_);
+  if (!created.ok()) return created.status();
   const std::string advertise = absl::GetFlag(FLAGS_advertise);
   const std::string host = one_host ? "127.0.0.1" : advertise.empty() ? HostName() : advertise;
-  return absl::StrCat(host, ":", (*daemon)->port());
+  return absl::StrCat(host, ":", daemon_->port());
 }
 
-// Waits until no rank trains any more: each has left, or its lease has run out, or it never came.
-absl::StatusOr<v1::ModelInfo> AwaitOthers(Admin* admin, int size) {
-  const absl::Time join_deadline = absl::Now() + WorkerOptions().join_timeout;
+WorkerOptions Job::MakeWorkerOptions() const {
+  WorkerOptions options{.server = server_,
+                        .model = spec_.name(),
+                        .worker = RankName(ranks_.rank),
+                        .create = std::make_shared<v1::ModelSpec>(spec_),
+                        .join_timeout = absl::GetFlag(FLAGS_join_timeout),
+                        .transport = absl::GetFlag(FLAGS_transport),
+                        .wire = absl::GetFlag(FLAGS_wire)};
+  if (hosted()) options.rpc_timeout = kHostedTimeout;
+  return options;
+}
+
+void Job::TellFailure(const absl::Status& status) const {
+  WorkerOptions options = MakeWorkerOptions();
+  options.join_timeout = std::min(options.join_timeout, kFarewellTimeout);
+  const auto worker = Worker::Join(std::move(options));
+  if (worker.ok()) (*worker)->Leave(status.ToString(), kFarewellTimeout).IgnoreError();
+}
+
+absl::Status Job::Train() {
+  if (ranks_.rank != 0) return TrainShare();
+  const auto admin = Admin::Connect(server_, absl::GetFlag(FLAGS_join_timeout));
+  if (!admin.ok()) return admin.status();
+  const auto earlier = (*admin)->GetStatus();
+  if (!earlier.ok()) return earlier.status();
+  Launch launch(spec_.name(), ranks_.size, own_centers(), *earlier);
+  // The daemon that this rank hosts stays for the others, whatever becomes of this one.
+  const absl::Status trained = TrainShare();
+  // Without a daemon, or with another rank 0, there is nothing to evaluate.
+  if (absl::IsUnavailable(trained) || absl::IsAborted(trained)) return trained;
+  const absl::Status evaluated = Evaluate(admin->get(), &launch);
+  return trained.ok() ? evaluated : trained;
+}
+
+absl::Status Job::TrainShare() {
+  const auto trained =
+      RunWorker(MakeWorkerOptions(), {.epochs = absl::GetFlag(FLAGS_epochs), .overlap = absl::GetFlag(FLAGS_overlap)},
+                network_.get(), shard_.get());
+  if (absl::IsUnavailable(trained.status()) && hosted() && ranks_.rank != 0) {
+    return absl::UnavailableError(absl::StrCat("the daemon is gone, which ends with rank 0: see what that said (",
+                                               trained.status().message(), ")"));
+  }
+  if (absl::IsAborted(trained.status()) && !ranks_.source.empty()) {
+    return absl::AbortedError(absl::StrCat(trained.status().message(), ". This one is rank ", ranks_.rank, " of ",
+                                           ranks_.size, " because the environment says ", ranks_.source));
+  }
+  if (!trained.ok()) return trained.status();
+  absl::PrintF("rank %d of %d: %d samples in %.1f s, %d exchanges, loss %.4f\n", ranks_.rank, ranks_.size,
+               trained->samples, absl::ToDoubleSeconds(trained->wall), trained->exchanges, trained->last_loss);
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+absl::Status Job::AwaitOthers(Admin* admin, Launch* launch) const {
+  const absl::Time join_deadline = absl::Now() + absl::GetFlag(FLAGS_join_timeout);
+  absl::Time connected = absl::Now();
   while (true) {
-    auto model = admin->GetModel(absl::GetFlag(FLAGS_model));
-    if (!model.ok()) return model.status();
-    const bool all_came = model->workers_size() >= size || absl::Now() >= join_deadline;
-    const bool training =
-        std::any_of(model->workers().begin(), model->workers().end(),
-                    [](const v1::WorkerInfo& worker) { return worker.state() == v1::WorkerInfo::LIVE; });
-    if (all_came && !training) return model;
+    const auto status = admin->GetStatus();
+    if (!status.ok()) return status.status();
+    launch->Update(*status);
+    const absl::Time now = absl::Now();
+    if (status->sessions() > 0) connected = now;
+    const bool training = launch->any_live() && now < connected + kUnconnected;
+    if (!training && (launch->all_came() || now >= join_deadline)) return absl::OkStatus();
     absl::SleepFor(kPollInterval);
   }
 }
 
-absl::Status Evaluate(const std::string& server, int size, Mlp* network) {
-  auto admin = Admin::Connect(server);
-  if (!admin.ok()) return admin.status();
-  const auto model = AwaitOthers(admin->get(), size);
-  if (!model.ok()) return model.status();
-  int finished = 0;
-  for (const v1::WorkerInfo& worker : model->workers()) finished += worker.state() == v1::WorkerInfo::LEFT;
-  const auto pulled = (*admin)->Pull(model->spec().name(), network->parameters());
-  if (!pulled.ok()) return pulled.status();
-  const auto test = mnist::ReadMnist(absl::GetFlag(FLAGS_data), "t10k");
-  if (!test.ok()) return test.status();
-  const auto source = Shard::Create(&*test, {.batch_size = 500, .shuffle = false});
-  if (!source.ok()) return source.status();
-  const auto evaluation = network->Evaluate(source->get());
-  if (!evaluation.ok()) return evaluation.status();
-  absl::PrintF("%s: %d of %d ranks finished, %d updates, mean staleness %.2f, test accuracy %.2f %%\n",
-               model->spec().algorithm(), finished, size, model->version(), model->mean_staleness(),
-               100 * evaluation->accuracy);
-  return absl::OkStatus();
-}
-
-absl::Status TrainAndEvaluate(const Ranks& ranks, const std::string& server, Mlp* network) {
-  const auto train = mnist::ReadMnist(absl::GetFlag(FLAGS_data), "train");
-  if (!train.ok()) return train.status();
-  const auto shard = Shard::Create(
-      &*train,
-      {.worker = ranks.rank, .workers = ranks.size, .batch_size = absl::GetFlag(FLAGS_batch_size), .seed = kSeed});
-  if (!shard.ok()) return shard.status();
-  const std::string model = absl::GetFlag(FLAGS_model);
-  WorkerOptions options{.server = server,
-                        .model = model,
-                        .worker = WorkerName(ranks.rank),
-                        .create = std::make_shared<v1::ModelSpec>(MakeModelSpec(
-                            model, *network, absl::GetFlag(FLAGS_algorithm), {}, absl::GetFlag(FLAGS_consistency))),
-                        .transport = absl::GetFlag(FLAGS_transport)};
-  const auto trained = RunWorker(options, {.epochs = absl::GetFlag(FLAGS_epochs)}, network, shard->get());
-  if (!trained.ok()) return trained.status();
-  absl::PrintF("rank %d of %d: %d samples in %.1f s, %d exchanges, loss %.4f\n", ranks.rank, ranks.size,
-               trained->samples, absl::ToDoubleSeconds(trained->wall), trained->exchanges, trained->last_loss);
-  std::fflush(stdout);
-  return ranks.rank == 0 ? Evaluate(server, ranks.size, network) : absl::OkStatus();
-}
-
-absl::Status Run(Mlp* network, Ranks* ranks) {
-  const std::string server = absl::GetFlag(FLAGS_server);
-  if (!server.empty()) {
-    auto found = RanksFromEnvironment();
-    if (!found.ok()) return found.status();
-    *ranks = *found;
-    return TrainAndEvaluate(*ranks, server, network);
+absl::Status Job::Evaluate(Admin* admin, Launch* launch) const {
+  if (auto status = AwaitOthers(admin, launch); !status.ok()) return status;
+  std::vector<std::unique_ptr<Mlp>> members;
+  std::vector<Mlp*> ensemble;
+  for (const std::string& name : launch->centers()) {
+    auto member = Mlp::Create(layers_);
+    if (!member.ok()) return member.status();
+    const auto pulled = admin->Pull(name, (*member)->parameters());
+    if (!pulled.ok()) return pulled.status();
+    ensemble.push_back(member->get());
+    members.push_back(*std::move(member));
   }
-  std::unique_ptr<HostedDaemon> daemon;
-  const auto meeting = MeetByMpi([&daemon](bool one_host) { return StartDaemon(one_host, &daemon); });
-  if (!meeting.ok()) return meeting.status();
-  *ranks = meeting->ranks;
-  return TrainAndEvaluate(*ranks, meeting->message, network);
+  if (!ensemble.empty()) {
+    const auto source = Shard::Create(&test_, {.batch_size = 500, .shuffle = false});
+    if (!source.ok()) return source.status();
+    const auto evaluation = Mlp::EvaluateEnsemble(ensemble, source->get());
+    if (!evaluation.ok()) return evaluation.status();
+    absl::PrintF("%s: %d of %d ranks finished, %d updates, mean staleness %.2f, test accuracy %.2f %%\n",
+                 spec_.algorithm(), launch->finished(), ranks_.size, launch->updates(), launch->mean_staleness(),
+                 100 * evaluation->accuracy);
+    std::fflush(stdout);
+  }
+  if (launch->finished() == ranks_.size) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrCat(launch->finished(), " of ", ranks_.size, " ranks finished: ", launch->Problems()));
 }
 
 int Main(int argc, char** argv) {
@@ -155,23 +309,16 @@ int Main(int argc, char** argv) {
     std::printf("Trains MNIST with the ranks of one launch.\n\n%s", FlagsHelp("examples/mpi/").c_str());
     return 0;
   }
-  absl::Status status = ParseFlags(argc, argv);
-  std::unique_ptr<Mlp> network;
-  if (status.ok()) {
-    const auto layers = ParseLayers(absl::GetFlag(FLAGS_layers));
-    auto made = layers.ok() ? Mlp::Create({.layers = *layers, .seed = kSeed}) : layers.status();
-    status = made.status();
-    if (made.ok()) network = *std::move(made);
-  }
-  if (!status.ok()) {
-    std::fprintf(stderr, "mpi_mnist: %s\n", std::string(status.message()).c_str());
+  const absl::Status parsed = ParseFlags(argc, argv);
+  const auto job = parsed.ok() ? Job::Create() : parsed;
+  if (!job.ok()) {
+    std::fprintf(stderr, "mpi_mnist: %s\n", std::string(job.status().message()).c_str());
     return 2;
   }
   TuneProcess();
-  Ranks ranks;
-  status = Run(network.get(), &ranks);
+  const absl::Status status = (*job)->Run();
   if (!status.ok()) {
-    std::fprintf(stderr, "mpi_mnist: rank %d: %s\n", ranks.rank, status.ToString().c_str());
+    std::fprintf(stderr, "mpi_mnist: rank %d: %s\n", (*job)->ranks().rank, status.ToString().c_str());
     return 1;
   }
   return 0;

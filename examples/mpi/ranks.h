@@ -1,9 +1,9 @@
-// Which of the processes of one launch this is, and how the first tells the others something.
+// Which of the processes of one launch this is, by what launchers put into the environment.
 #ifndef PARAMD_EXAMPLES_MPI_RANKS_H_
 #define PARAMD_EXAMPLES_MPI_RANKS_H_
 
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -12,21 +12,18 @@ namespace paramd {
 struct Ranks {
   int rank = 0;  // in [0, size)
   int size = 1;
+  std::string source;  // the variables that said so; empty: there were none
 };
 
-// From what the launcher put into the environment: Open MPI's mpirun, Slurm's srun, or any that sets PMI_RANK and
-// PMI_SIZE. One of one if there is nothing. INVALID_ARGUMENT for variables that make no sense.
+// From the variables of Open MPI's mpirun, of any launcher that sets PMI_RANK and PMI_SIZE, or of Slurm's srun. One of
+// one if there are none. Where launchers are nested (a batch system's variables around another launcher's) the
+// innermost wins: the one whose variables the nearest ancestors of this process did not have yet; among those that came
+// together, the order above. INVALID_ARGUMENT for variables that make no sense.
 absl::StatusOr<Ranks> RanksFromEnvironment();
 
-struct Meeting {
-  Ranks ranks;
-  std::string message;
-};
-
-// By MPI, which is begun and ended in here: the ranks need neither it nor one another afterwards. Rank 0 makes the
-// message, knowing whether all ranks run on its host; the others get it. An error of `make_message` is the error of
-// every rank. Call it once, before there are other threads.
-absl::StatusOr<Meeting> MeetByMpi(const std::function<absl::StatusOr<std::string>(bool one_host)>& make_message);
+// The same from blocks of NAME=VALUE, each ended by a NUL, as /proc/PID/environ has them: of this process, of its
+// parent, and so on.
+absl::StatusOr<Ranks> RanksFrom(const std::vector<std::string>& environments);
 
 }  // namespace paramd
 

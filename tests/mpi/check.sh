@@ -1,7 +1,7 @@
 #!/bin/bash
 # Launches of examples/mpi with Debian's Open MPI and without any MPI.
 #
-#   tests/mpi/check.sh CASE     accuracy, killed_rank or environment: fails unless that goes as it should
+#   tests/mpi/check.sh CASE     fails unless that goes as it should; the cases are the functions named at the end
 #
 # Needs the built programs, and MNIST in data/mnist.
 set -euo pipefail
@@ -57,10 +57,38 @@ accuracy() {
   check_accuracy "$folder/out" 95
 }
 
+ensemble() {
+  "${launch[@]}" -n 2 "$mpi_mnist" --data="$repo/data/mnist" --epochs=2 --algorithm=ensemble --overlap --window=20 \
+    --learning_rate=0.2 >"$folder/out" 2>&1 || fail "mpirun ended with $?"
+  grep -q "ensemble: 2 of 2 ranks finished" "$folder/out" || fail "not all ranks finished"
+  check_accuracy "$folder/out" 90
+}
+
+# fails TEXT COMMAND...: that it fails, in less than the minute that ranks wait for one another, and says TEXT.
+fails() {
+  local status=0
+  timeout 45 "${@:2}" >"$folder/out" 2>&1 || status=$?
+  ((status == 1)) || fail "this ended with $status: ${*:2}"
+  grep -q "$1" "$folder/out" || fail "this does not say \"$1\": ${*:2}"
+}
+
+# What keeps one rank from training ends all, with its cause, at once.
+early_failure() {
+  local train=("$mpi_mnist" --data="$repo/data/mnist")
+  # mpirun ends the other before or after it has told the cause.
+  fails "rank 1: NOT_FOUND.*/nowhere\|rank 0: ABORTED: rank 1 failed: NOT_FOUND" \
+    "${launch[@]}" -n 1 "${train[@]}" : -n 1 "$mpi_mnist" --data=/nowhere
+  fails "rank [01]: .*consistency 'sometimes'" "${launch[@]}" -n 2 "${train[@]}" --consistency=sometimes
+  fails "rank [01]: .*can't run /nowhere" "${launch[@]}" -n 2 "${train[@]}" --paramd=/nowhere
+  # Another MPI's launcher, and a batch system's script.
+  fails "rank 1: .*one of 2 ranks (PMI_RANK=1 and PMI_SIZE=2)" env PMI_RANK=1 PMI_SIZE=2 "${train[@]}"
+  fails "rank 0: .*one of 4 ranks (SLURM_PROCID=0" env SLURM_PROCID=0 SLURM_NTASKS=4 "${train[@]}"
+}
+
 killed_rank() {
   local mpirun victim
-  # Long enough that the kill comes midway.
-  TMPDIR=$folder "${launch[@]}" --enable-recovery -n 4 "$mpi_mnist" --data="$repo/data/mnist" --epochs=30 --lease=5s \
+  # Long enough that the kill comes midway; and nobody waits for so long a lease.
+  TMPDIR=$folder "${launch[@]}" --enable-recovery -n 4 "$mpi_mnist" --data="$repo/data/mnist" --epochs=30 --lease=1h \
     >"$folder/out" 2>&1 &
   mpirun=$!
   pids+=("$mpirun")
@@ -70,7 +98,8 @@ killed_rank() {
   timeout 300 tail --pid="$mpirun" --follow /dev/null || fail "the other ranks hang"
   wait "$mpirun" || fail "mpirun ended with $?"
   pids=()
-  grep -q "3 of 4 ranks finished" "$folder/out" || fail "it was not the three others that finished"
+  grep -q "^adag: 3 of 4 ranks finished" "$folder/out" || fail "it was not the three others that finished"
+  grep -q "rank 0: ABORTED: 3 of 4 ranks finished: rank 2 was killed" "$folder/out" || fail "rank 0 calls it a success"
   check_accuracy "$folder/out" 95
 }
 
@@ -88,30 +117,64 @@ started() {
   port=$(cat "$folder/paramd-mpi."*/port) && "$paramctl" --server="127.0.0.1:$port" show mnist | grep -q 'version *[1-9]'
 }
 
-environment() {
-  local i server model
+# start_daemon: sets $server.
+start_daemon() {
   "$paramd" --listen=127.0.0.1:0 --port_file="$folder/port" --log_level=warning >"$folder/out.daemon" 2>&1 &
   pids+=($!)
   await test -s "$folder/port"
   server=127.0.0.1:$(<"$folder/port")
-  # As srun and as a launcher of PMI set them: no MPI takes part.
-  for model in SLURM_PROCID:SLURM_NTASKS PMI_RANK:PMI_SIZE; do
-    local ranks=()
-    for i in 0 1; do
-      env "${model%:*}=$i" "${model#*:}=2" "$mpi_mnist" --server="$server" --model="${model%:*}" --epochs=3 \
-        --data="$repo/data/mnist" >"$folder/out.$i" 2>&1 &
-      ranks+=($!)
-    done
-    for i in "${ranks[@]}"; do wait "$i" || fail "a rank ended with $?"; done
-    grep -q "2 of 2 ranks finished" "$folder/out.0" || fail "not both ranks finished"
-    check_accuracy "$folder/out.0" 95
-  done
-  if env SLURM_PROCID=2 SLURM_NTASKS=2 "$mpi_mnist" --server="$server" --data="$repo/data/mnist" >"$folder/out.2" 2>&1; then
-    fail "a rank beyond the size was accepted"
-  fi
 }
 
-case ${1-} in
-  accuracy | killed_rank | environment) "$1" ;;
-  *) echo "usage: tests/mpi/check.sh accuracy|killed_rank|environment" >&2 && exit 2 ;;
-esac
+# run_ranks "FLAG ..." "VARIABLE=VALUE ..." ...: a rank for each list of variables, to its end, its output in out.0,
+# out.1, ...; sets $failed to how many failed.
+run_ranks() {
+  local ranks=() flags variables entry pid
+  read -ra flags <<<"$1"
+  for entry in "${@:2}"; do
+    read -ra variables <<<"$entry"
+    env "${variables[@]}" "$mpi_mnist" --server="$server" --data="$repo/data/mnist" "${flags[@]}" \
+      >"$folder/out.${#ranks[@]}" 2>&1 &
+    ranks+=($!)
+  done
+  failed=0
+  for pid in "${ranks[@]}"; do wait "$pid" || failed=$((failed + 1)); done
+}
+
+environment() {
+  start_daemon
+  # As srun and as a launcher of PMI set them: no MPI takes part.
+  run_ranks "--model=srun --epochs=3" "SLURM_PROCID=0 SLURM_NTASKS=2" "SLURM_PROCID=1 SLURM_NTASKS=2"
+  ((failed == 0)) && grep -q "2 of 2 ranks finished" "$folder/out.0" || fail "not both ranks of srun finished"
+  check_accuracy "$folder/out.0" 95
+  # A batch system's variables around those of such a launcher.
+  run_ranks --model=batch "SLURM_PROCID=0 SLURM_NTASKS=4 PMI_RANK=0 PMI_SIZE=2" \
+    "SLURM_PROCID=0 SLURM_NTASKS=4 PMI_RANK=1 PMI_SIZE=2"
+  ((failed == 0)) && grep -q "2 of 2 ranks finished" "$folder/out.0" || fail "not both ranks within a batch job finished"
+  # Again, with other ranks: an earlier launch's don't count.
+  run_ranks --model=batch "PMI_RANK=0 PMI_SIZE=1"
+  ((failed == 0)) && grep -q "1 of 1 ranks finished" "$folder/out.0" || fail "a second launch did not finish"
+  run_ranks "--model=batch --join_timeout=2s" "PMI_RANK=0 PMI_SIZE=2"
+  ((failed == 1)) && grep -q "1 of 2 ranks finished: rank 1 never came" "$folder/out.0" || fail "an earlier rank counted"
+}
+
+environment_failure() {
+  start_daemon
+  fails "PMI_RANK=2 and PMI_SIZE=2" env PMI_RANK=2 PMI_SIZE=2 "$mpi_mnist" --server="$server" --data="$repo/data/mnist"
+  # Four that all are rank 0.
+  run_ranks "--model=clash --join_timeout=5s --epochs=20" "PMI_RANK=0 PMI_SIZE=4" "PMI_RANK=0 PMI_SIZE=4" \
+    "PMI_RANK=0 PMI_SIZE=4" "PMI_RANK=0 PMI_SIZE=4"
+  ((failed == 4)) || fail "$failed of 4 that clash failed"
+  grep -q "PMI_RANK=0" "$folder"/out.[0-3] || fail "nobody says why the ranks clash"
+  # One that can't train.
+  env PMI_RANK=1 PMI_SIZE=2 "$mpi_mnist" --server="$server" --model=data --data=/nowhere >"$folder/out.1" 2>&1 &
+  pids+=($!)
+  fails "1 of 2 ranks finished: rank 1 failed: NOT_FOUND.*/nowhere" \
+    env PMI_RANK=0 PMI_SIZE=2 "$mpi_mnist" --server="$server" --model=data --data="$repo/data/mnist"
+}
+
+readonly cases='accuracy|ensemble|early_failure|killed_rank|environment|environment_failure'
+[[ ${1-} =~ ^($cases)$ ]] || {
+  echo "usage: tests/mpi/check.sh $cases" >&2
+  exit 2
+}
+"$1"
