@@ -193,11 +193,9 @@ int64_t Center::ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, 
   for (size_t i = 0; i < to.size(); i += kPieceFloats) {
     const size_t n = std::min(kPieceFloats, to.size() - i);
     const absl::Span<const float> piece = reader.Read(n);
-    if (commit->unstable()) {
-      if (const int64_t bad = FirstNonFinite(piece); bad >= 0) {
-        if (stream) EndStream();
-        return static_cast<int64_t>(block * kBlockFloats + i) + bad;
-      }
+    if (!reader.finite()) {
+      if (stream) EndStream();
+      return static_cast<int64_t>(block * kBlockFloats + i) + FirstNonFinite(piece);
     }
     std::fill_n(sum, n, 0.0f);
     algorithm->Merge(info, {.commit = piece,

@@ -16,17 +16,35 @@ namespace {
 constexpr size_t kFewPieces = 16;
 constexpr size_t kBytesPerPiece = 4096;
 
-// Whether one of `n` floats, at any alignment, is NaN or infinite: its exponent is all ones. No exit from the loop, so
-// that the compiler vectorises it.
+// Of a float that is NaN or infinite the exponent is all ones, and then it is no less than this without its sign.
+constexpr int32_t kNonFinite = 0x7f800000;
+
+// Whether one of `n` floats, at any alignment, is NaN or infinite. No exit from the loop, so that the compiler
+// vectorises it.
 PARAMD_KERNEL bool AnyNonFinite(const char* floats, size_t n) {
-  constexpr uint32_t kExponent = 0x7f800000;
-  uint32_t any = 0;
+  int32_t largest = 0;
+#pragma GCC unroll 4
   for (size_t i = 0; i < n; ++i) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, floats + i * sizeof(bits), sizeof(bits));
-    any |= static_cast<uint32_t>((bits & kExponent) == kExponent);
+    int32_t bits;
+    __builtin_memcpy(&bits, floats + i * sizeof(float), sizeof(bits));
+    bits &= 0x7fffffff;
+    largest = largest > bits ? largest : bits;
   }
-  return any != 0;
+  return largest >= kNonFinite;
+}
+
+// As AnyNonFinite, while the floats are copied: where they come from memory, to look at them costs nothing.
+PARAMD_KERNEL bool CopyAnyNonFinite(const char* __restrict floats, float* __restrict to, size_t n) {
+  int32_t largest = 0;
+#pragma GCC unroll 4
+  for (size_t i = 0; i < n; ++i) {
+    int32_t bits;
+    __builtin_memcpy(&bits, floats + i * sizeof(float), sizeof(bits));
+    __builtin_memcpy(to + i, &bits, sizeof(bits));
+    bits &= 0x7fffffff;
+    largest = largest > bits ? largest : bits;
+  }
+  return largest >= kNonFinite;
 }
 
 int64_t FirstNonFiniteOf(const char* floats, size_t n) {
@@ -215,7 +233,13 @@ absl::Span<const float> CommitBuffer::Reader::Read(size_t count) {
     offset_ += bytes;
     return {reinterpret_cast<const float*>(at), count};
   }
-  CopyTo(reinterpret_cast<char*>(scratch_), bytes);
+  if (buffer_->unstable_ && together) {
+    finite_ = !CopyAnyNonFinite(at, scratch_, count);
+    offset_ += bytes;
+  } else {
+    CopyTo(reinterpret_cast<char*>(scratch_), bytes);
+    finite_ = !buffer_->unstable_ || FirstNonFinite({scratch_, count}) < 0;
+  }
   // Keeps the compiler from reading the peer's memory again in place of the copy.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   return {scratch_, count};

@@ -77,6 +77,8 @@ class CommitBuffer {
 
     // The next `count` <= kPieceFloats floats, which must be there; valid until the next call.
     absl::Span<const float> Read(size_t count);
+    // Of an unstable commit: whether what Read gave last is.
+    bool finite() const { return finite_; }
 
    private:
     friend class CommitBuffer;
@@ -87,6 +89,7 @@ class CommitBuffer {
     const bool release_;
     size_t piece_ = 0;   // in buffer_->pieces_
     size_t offset_ = 0;  // bytes of it already read
+    bool finite_ = true;
     alignas(64) float scratch_[kPieceFloats];
     char narrow_[kPieceFloats * sizeof(uint16_t)];  // in an encoding of fewer bytes, where pieces split them
   };

@@ -33,6 +33,7 @@ Model::Model(CheckedSpec spec, ModelOptions options)
       keeps_answers_(algorithm_->answers_before_commit()),
       needs_base_(algorithm_->needs_base()),
       rounds_(spec_.consistency.mode == Consistency::kSync),
+      takes_at_once_(spec_.consistency.mode == Consistency::kAsync && !keeps_answers_),
       targets_{.model_id = id_,
                .events = options_.events,
                .histories = options_.histories != nullptr ? options_.histories : std::make_shared<Histories>(),
@@ -429,13 +430,15 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
     effects.Drop(std::move(center));
     return effects.Answer(std::move(done), {.status = merged});
   }
-  AcceptLocked(call, info, member, ended, &effects);
+  // Another incarnation may have joined meanwhile: the commit counts, but is not its last one.
+  const bool present = membership_.Check(*member, call.caller).ok();
+  AcceptLocked(call, info, member, present, ended, &effects);
   // Who has to wait for others must not keep room that they need for their commits.
   if (!keeps_answers_ && rule_->AnsweredFrom(member->record.standing) > rule_->progress()) {
     effects.Drop(std::exchange(center, nullptr));
   }
-  if (closed_.ok() && member->live() && membership_.Check(*member, call.caller).ok()) {
-    effects.Drop(std::exchange(member->session.answer, keeps_answers_ ? center : nullptr));
+  if (keeps_answers_ && closed_.ok() && member->live() && present) {
+    effects.Drop(std::exchange(member->session.answer, center));
   }
   SettleLocked({.call = std::move(call),
                 .member = std::move(member),
@@ -446,10 +449,10 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
 }
 
 void Model::AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const std::shared_ptr<Member>& member,
-                         absl::Time now, Effects* effects) {
+                         bool present, absl::Time now, Effects* effects) {
   MemberRecord& record = member->record;
   rule_->Accept(&record.standing);
-  if (membership_.Check(*member, call.caller).ok()) {
+  if (present) {
     record.last.sequence = call.sequence;
     record.last.version = state_.version;
     record.last.staleness = info.staleness;

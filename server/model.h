@@ -124,6 +124,10 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // worker may commit. The answer's `committed` says that this commit was applied before: drop its bytes.
   void BeginCommit(const ExchangeCall& call, Done done);
 
+  // Whether it need not: nobody ever waits to commit, and Exchange checks the rest. Only for a commit that is there
+  // whole.
+  bool TakesAtOnce(const ExchangeCall& call) const { return takes_at_once_ && call.floats == spec_.floats; }
+
   // Applies the commit at most once, and answers when consistency allows this worker to go on. `commit` must be
   // complete, or absent after BeginCommit said `committed`. `room` is what RoomToReceive asked for: the model gives it
   // back, or makes it that of the answer's center.
@@ -174,8 +178,9 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
 
   // On the strand.
   void Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done done);
+  // `present`: the member still is who committed.
   void AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const std::shared_ptr<Member>& member,
-                    absl::Time now, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                    bool present, absl::Time now, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishRoundIfDue();
   void PostRoundIfDueLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -203,6 +208,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   const bool keeps_answers_;  // of commits, until they are acknowledged
   const bool needs_base_;
   const bool rounds_;
+  const bool takes_at_once_;
   const EffectsTargets targets_;
 
   // Self-synchronized.

@@ -204,11 +204,11 @@ void Session::OnFinished(bool /*ok*/) {}
 void Session::OnRead(bool ok) {
   if (!TakeTurn(At::kReading)) return;
   if (!ok) return End(absl::OkStatus());
-  v1::ExchangeHeader header;
+  header_.Clear();
   DecodedExchange message;
-  if (auto status = DecodeExchange(&in_, &header, &message); !status.ok()) return End(status);
+  if (auto status = DecodeExchange(&in_, &header_, &message); !status.ok()) return End(status);
   in_.Clear();
-  if (message.has_header) return Begin(header, std::move(message));
+  if (message.has_header) return Begin(header_, std::move(message));
   exchange_ != nullptr ? Receive(message) : Read();
 }
 
@@ -277,6 +277,7 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
       call.base_version = header.commit().base_version();
       call.floats = header.commit().floats();
       call.pull = header.commit().pull();
+      if (exchange->model->TakesAtOnce(call) && exchange->ComesWhole(first)) return ReserveToReceive(std::move(first));
       call.owner = exchange;
       if (!exchange->ComesWhole(first)) exchange->lease = exchange->model->FindLease(call.caller);
       return InModel([&](Model* in) {

@@ -147,6 +147,7 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
 
   // Of whoever has the turn.
   grpc::ByteBuffer in_;
+  v1::ExchangeHeader header_;           // that was read last; kept for its memory
   std::shared_ptr<Exchange> exchange_;  // null: none is under way
   Phase phase_;
 };
