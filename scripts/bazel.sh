@@ -1,29 +1,47 @@
 # shellcheck shell=bash disable=SC2154
-# Sourced by scripts that set $repo: Bazel, such that nothing of it outlives the script. Bazel's client starts a server
-# that stays; this one goes with the script, unless it was there before.
+# Sourced by scripts that set $repo: programs, and Bazel, such that nothing of them outlives the script. Bazel's client
+# starts a server that stays; this one goes with the script, unless it was there before.
 
 bazel_used=
-bazel_pid=
-# A folder of the script's own, if it makes one; removed at exit.
+child_pid=
+# What the script makes for itself, or has only half made: a file or folder that is removed at exit.
 scratch=
 
-# run_bazel ARGUMENT...: `bazel ARGUMENT...` in the repository. The server inherits open files: it gets none but the
-# standard ones. In a session of its own, so that Ctrl-C reaches this script alone, which passes it on.
-run_bazel() {
+# run COMMAND ARGUMENT...: such that a signal to this script ends it too.
+run() {
   local status=0
-  bazel_used=1
-  (
-    cd "$repo" || exit
-    for fd in /proc/self/fd/*; do
-      fd=${fd##*/}
-      if ((fd > 2)); then eval "exec $fd>&-"; fi
-    done
-    exec setsid bazel "$@"
-  ) </dev/null &
-  bazel_pid=$!
-  wait "$bazel_pid" || status=$?
-  bazel_pid=
+  "$@" </dev/null &
+  child_pid=$!
+  wait "$child_pid" || status=$?
+  child_pid=
   return "$status"
+}
+
+# run_bazel ARGUMENT...: `bazel ARGUMENT...` in the repository.
+run_bazel() {
+  if ! command -v bazel >/dev/null; then
+    echo "${0##*/}: there is no Bazel; scripts/setup.sh --packages installs it" >&2
+    return 127
+  fi
+  bazel_used=1
+  run start_bazel "$@"
+}
+
+# The server inherits open files: it gets none but the standard ones. In a session of its own, so that Ctrl-C reaches
+# this script alone, which passes it on.
+start_bazel() {
+  cd "$repo" || exit
+  for fd in /proc/self/fd/*; do
+    fd=${fd##*/}
+    if ((fd > 2)); then eval "exec $fd>&-"; fi
+  done
+  exec setsid bazel "$@"
+}
+
+# Says where the last build left what it made.
+bazel_bin() {
+  # Bazel chats on standard error; a second time if something is wrong.
+  run_bazel info bazel-bin 2>/dev/null || run_bazel info bazel-bin
 }
 
 # When a process was started, in ticks since the system was.
@@ -43,14 +61,14 @@ stop_bazel() {
   bazel_used=
 }
 
-interrupt_bazel() {
-  if [[ $bazel_pid ]]; then
-    kill -TERM "$bazel_pid" 2>/dev/null || true
-    wait "$bazel_pid" || true
+interrupt() {
+  if [[ $child_pid ]]; then
+    kill -TERM "$child_pid" 2>/dev/null || true
+    wait "$child_pid" || true
   fi
   exit "$1"
 }
 
 trap 'trap "" INT TERM; stop_bazel; if [[ $scratch ]]; then rm -rf "$scratch"; fi' EXIT
-trap 'interrupt_bazel 130' INT
-trap 'interrupt_bazel 143' TERM
+trap 'interrupt 130' INT
+trap 'interrupt 143' TERM

@@ -67,25 +67,13 @@ run_bazel "${build[@]}" "${targets[@]}" || {
   echo "bench: the build failed; see above. \`bazel build ${targets[*]}\` shows it again." >&2
   exit 1
 }
-binaries=$(run_bazel info bazel-bin 2>/dev/null)/bench
+binaries=$(bazel_bin)/bench
 # An idle Bazel server takes memory and some time.
 stop_bazel
 
 scratch=$(mktemp -d)
 # What the benchmark leaves behind when it is interrupted.
 export TMPDIR=$scratch
-# run COMMAND ARGUMENT...: such that a signal to this script ends it too.
-run() {
-  local status=0
-  "$@" &
-  bench_pid=$!
-  wait "$bench_pid" || status=$?
-  bench_pid=
-  return "$status"
-}
-bench_pid=
-trap 'if [[ $bench_pid ]]; then kill -TERM "$bench_pid" 2>/dev/null || true; wait "$bench_pid" || true; fi; exit 130' INT
-trap 'if [[ $bench_pid ]]; then kill -TERM "$bench_pid" 2>/dev/null || true; wait "$bench_pid" || true; fi; exit 143' TERM
 
 if [[ $training ]]; then
   run "$repo/scripts/training_bench.sh" ${quick:+--quick} "--json=$scratch/training" >/dev/null

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds the jar for Java and Spark, client/java/target/paramd-VERSION.jar: the classes, the native client with every
-# library that it needs but glibc's, and the daemon.
+# library that it needs but glibc's, and the daemon. Installs what it builds with, if that is missing.
 #
 #   scripts/build_java.sh [--skip-tests | --natives]
 #
@@ -37,7 +37,7 @@ bundle() {
     name=${line%% *}
     if [[ ${name##*/} =~ $glibc ]]; then continue; fi
     path=$(sed -n 's/.* => \(\/.*\) (0x.*/\1/p' <<<"$line")
-    [[ $path ]] || fail "can't find $name, which $library needs; run scripts/setup.sh"
+    [[ $path ]] || fail "can't find $name, which $library needs; scripts/setup.sh --java installs it"
     paths[$name]=$path
   done < <(ldd "bazel-bin/client/java/jni/$library")
   tag=$(cat "${paths[@]}" | sha256sum | cut --characters=1-12)
@@ -68,14 +68,21 @@ case "$#:${1-}" in
 esac
 
 cd "$repo"
+scripts/setup.sh --java
 run_bazel build "//client/java/jni:$library" //server:paramd
-rm -rf "$natives"
+# Maven copies natives there and never removes them: those of an earlier build would stay in the jar.
+rm -rf "$natives" client/java/target/classes/paramd/native
 mkdir -p "$natives"
 bundle
 strip --strip-unneeded -o "$natives/paramd" bazel-bin/server/paramd
 if [[ ${1-} == --natives ]]; then exit; fi
 
+version=$(sed -n '0,/<version>/s|.*<version>\(.*\)</version>.*|\1|p' client/java/pom.xml)
+rm -f client/java/target/paramd-*.jar
+# No half of a jar stays if this fails or is interrupted.
+scratch=$repo/client/java/target/paramd-$version.jar
 maven=(mvn --quiet --batch-mode --file client/java/pom.xml package)
 if [[ ${1-} == --skip-tests ]]; then maven+=(-DskipTests); fi
-"${maven[@]}"
-ls client/java/target/paramd-*.jar
+run "${maven[@]}"
+scratch=
+ls "client/java/target/paramd-$version.jar"

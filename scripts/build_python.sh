@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds the Python wheel, client/python/dist/paramd-VERSION-*.whl, with the jar in it.
+# Builds the Python wheel, client/python/dist/paramd-VERSION-*.whl, with the jar in it. Installs what it builds with, if
+# that is missing.
 #
 #   scripts/build_python.sh [--skip-jar]
 #
@@ -8,11 +9,14 @@ set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly repo
-readonly python=$repo/.cache/python
+# shellcheck source=scripts/bazel.sh
+source "$repo/scripts/bazel.sh"
 cd "$repo"
 
+scripts/setup.sh --python
 case "$#:${1-}" in
-  0:) scripts/build_java.sh --skip-tests >/dev/null ;;
+  # Standard output is for the wheel's name; Maven writes its errors there.
+  0:) run scripts/build_java.sh --skip-tests >&2 ;;
   1:--skip-jar) ;;
   *)
     echo "build_python: usage: scripts/build_python.sh [--skip-jar]" >&2
@@ -26,9 +30,15 @@ if [[ ! -f $jar ]]; then
   echo "build_python: there is no $jar; run scripts/build_java.sh, and see that pom.xml has the version of pyproject.toml" >&2
   exit 1
 fi
-[[ -x $python/bin/pip ]] || python3 -m venv "$python"
-cp "$jar" client/python/paramd/spark/paramd.jar
-rm -rf client/python/build client/python/dist
-"$python/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --wheel-dir client/python/dist ./client/python
-rm -rf client/python/build client/python/paramd.egg-info
+# In a copy: setuptools leaves its own files in the sources. Debian's, so that nothing is downloaded.
+scratch=$(mktemp -d)
+cp -r client/python/pyproject.toml client/python/paramd "$scratch"
+cp "$jar" "$scratch/paramd/spark/paramd.jar"
+run env --chdir="$scratch" /usr/bin/python3 -c 'from setuptools import build_meta; build_meta.build_wheel("dist")' \
+  >"$scratch/log" 2>&1 || {
+  cat "$scratch/log" >&2
+  exit 1
+}
+rm -rf client/python/dist
+mv "$scratch/dist" client/python/dist
 ls client/python/dist/*.whl

@@ -33,8 +33,9 @@ if ((${#folders[@]} < 1 || ${#folders[@]} > 2)); then
   exit 2
 fi
 if ((${#folders[@]} == 1)); then
+  "$repo/scripts/setup.sh" --packages
   run_bazel build --show_result=0 "--ui_event_filters=-info,-stdout" //server:paramd //bench:exchange_bench
-  folders+=("$(run_bazel info bazel-bin 2>/dev/null)")
+  folders+=("$(bazel_bin)")
   # An idle Bazel server takes memory and some time.
   stop_bazel
 fi

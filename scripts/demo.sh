@@ -24,7 +24,7 @@ run_bazel "${build[@]}" "${targets[@]}" || {
   echo "demo: the build failed; see above. \`bazel build ${targets[*]}\` shows it again." >&2
   exit 1
 }
-launcher=$(run_bazel info bazel-bin 2>/dev/null)/examples/mnist/mnist
+launcher=$(bazel_bin)/examples/mnist/mnist
 stop_bazel
 trap - EXIT INT TERM
 exec "$launcher" "${data[@]}" "$@"

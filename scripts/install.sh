@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds paramd and installs it: the daemon, paramctl, the client library for C with its header and package files, and
-# what a plugin is built with.
+# what a plugin is built with. Installs what it builds with, if that is missing.
 #
 #   scripts/install.sh [--prefix=DIR]       default: /usr/local; DESTDIR, if set, goes before it
 #
@@ -30,12 +30,13 @@ done
 [[ $prefix == /* ]] || prefix=$PWD/$prefix
 root=${DESTDIR-}$prefix
 
+"$repo/scripts/setup.sh" --packages
 targets=(//server:paramd //client/cli:paramctl //client/c:libparamd.so)
 run_bazel build --show_result=0 --ui_event_filters=-info "${targets[@]}" || {
-  echo "install: the build failed; see above. scripts/setup.sh installs what it needs." >&2
+  echo "install: the build failed; see above" >&2
   exit 1
 }
-bin=$(run_bazel info bazel-bin 2>/dev/null)
+bin=$(bazel_bin)
 version=$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' "$repo/proto/version.h")
 
 install -d "$root"/{bin,include/paramd/plugin/algorithms,lib/pkgconfig,lib/cmake/paramd}

