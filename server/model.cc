@@ -56,7 +56,8 @@ void Model::Post(std::function<void()> task) {
 void Model::TellLocked(ModelEvent::Kind kind, const Member* member, Effects* effects, std::string reason,
                        std::optional<uint64_t> incarnation) const {
   if (!targets_.Wants(kind)) return;
-  ModelEvent event{.kind = kind, .model = name(), .version = state_.version, .reason = std::move(reason)};
+  ModelEvent event{
+      .kind = kind, .model = name(), .model_id = id_, .version = state_.version, .reason = std::move(reason)};
   if (member != nullptr) {
     event.worker = member->record.name;
     event.incarnation = incarnation.value_or(member->record.incarnation);

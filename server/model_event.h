@@ -25,6 +25,7 @@ struct ModelEvent {
 
   Kind kind = Kind::kCreated;
   std::string model;
+  uint64_t model_id = 0;
   std::string worker;  // empty: not about one
   uint64_t incarnation = 0;
   int64_t version = 0;  // of the model

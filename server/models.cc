@@ -46,7 +46,10 @@ absl::StatusOr<std::shared_ptr<Model>> Models::MakeModel(CheckedSpec spec, bool 
 void Models::Tell(ModelEvent::Kind kind, const Model& model) const {
   EventSink* const events = options_.model.events;
   if (events == nullptr || !events->Wants(kind)) return;
-  events->Tell({.kind = kind, .model = model.name(), .version = model.Describe(/*workers=*/false).version()});
+  events->Tell({.kind = kind,
+                .model = model.name(),
+                .model_id = model.id(),
+                .version = model.Describe(/*workers=*/false).version()});
 }
 
 absl::Status Models::CheckRoomLocked() const {

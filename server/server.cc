@@ -411,13 +411,13 @@ void Server::Impl::Tell(const ModelEvent& event) {
     case ModelEvent::Kind::kFenced:
     case ModelEvent::Kind::kDeleted:
       sendings_.Gone(
-          event.model, event.worker, event.incarnation,
+          event.model_id, event.worker, event.incarnation,
           event.kind == ModelEvent::Kind::kDeleted
               ? absl::NotFoundError(absl::StrCat("model '", event.model, "' was deleted"))
               : absl::FailedPreconditionError(absl::StrCat("worker '", event.worker, "' of model '", event.model,
                                                            "' is gone: it ", KindName(event.kind))));
       if (segments_ == nullptr) break;
-      segments_->Release({.model = event.model, .worker = event.worker, .incarnation = event.incarnation});
+      segments_->Release({.model_id = event.model_id, .worker = event.worker, .incarnation = event.incarnation});
       break;
     default:
       break;

@@ -60,7 +60,7 @@ struct Session::Exchange : public ExchangeOwner {
   }
 
   ~Exchange() override {
-    if (sendings != nullptr) sendings->Remove(model->name(), call.caller);
+    if (sendings != nullptr) sendings->Remove(model->id(), call.caller);
   }
   void OnGone(const absl::Status& why) override {
     if (const auto owner = session.lock(); owner != nullptr) owner->OnGone(this, why);
@@ -348,7 +348,7 @@ absl::Status Session::FindSegment(uint64_t number, Exchange* exchange) const {
     return absl::InvalidArgumentError(
         "an initial center, and floats that are narrowed, do not go through shared memory; send them as data");
   }
-  const SegmentUser user{.model = exchange->model->name(),
+  const SegmentUser user{.model_id = exchange->model->id(),
                          .worker = exchange->call.caller.worker,
                          .incarnation = exchange->call.caller.incarnation};
   // Whoever knows this random number was given the segment.
@@ -520,7 +520,7 @@ void Session::Send(const ExchangeAnswer& answer) {
   // And told if its worker is gone: it may have gone just now.
   if (center.blocks.size() > 1 && exchange_->lease != nullptr) {
     exchange_->sendings = environment_.sendings;
-    exchange_->sendings->Add(exchange_->model->name(), exchange_->call.caller, exchange_);
+    exchange_->sendings->Add(exchange_->model->id(), exchange_->call.caller, exchange_);
     if (exchange_->model->FindLease(exchange_->call.caller) == nullptr) {
       return End(absl::FailedPreconditionError("the worker left, or its lease ran out, before its center was sent"));
     }

@@ -104,7 +104,7 @@ std::shared_ptr<const Segment> SegmentServer::Find(uint64_t id, const SegmentUse
 
 void SegmentServer::Release(const SegmentUser& user) {
   GiveUp([&](const Granted& granted) {
-    return granted.used && granted.user.model == user.model &&
+    return granted.used && granted.user.model_id == user.model_id &&
            (user.worker.empty() ||
             (granted.user.worker == user.worker && granted.user.incarnation == user.incarnation));
   });

@@ -33,7 +33,7 @@ struct SegmentServerOptions {
 
 // Whose exchanges go through a segment.
 struct SegmentUser {
-  std::string model;
+  uint64_t model_id = 0;
   std::string worker;
   uint64_t incarnation = 0;
 };
