@@ -11,6 +11,8 @@
 #include "algorithms/registry.h"
 #include "server/center.h"
 #include "server/commit_buffer.h"
+#include "server/model.h"
+#include "server/spec.h"
 
 namespace paramd::bench {
 namespace {
@@ -147,6 +149,49 @@ BENCHMARK_CAPTURE(ReceiveAndApply, downpour_beside_snapshot, "downpour", Commit:
     ->Apply(SizesAndThreads);
 BENCHMARK_CAPTURE(ReceiveAndApply, downpour_unstable, "downpour", Commit::kUnstable)->Apply(SizesAndThreads);
 BENCHMARK_CAPTURE(ReceiveAndApply, aeasgd_in_place, "aeasgd", Commit::kInPlace)->Apply(SizesAndThreads);
+
+// A round of `sync`, or a window of `bounded:0`, of so many workers, each with a commit of one float that waits for the
+// others'. The rate is of commits: what a commit costs must not grow with those that wait.
+void Round(benchmark::State& state, const std::string& consistency) {
+  v1::ModelSpec spec;
+  spec.set_name("m");
+  spec.set_algorithm("downpour");
+  spec.set_consistency(consistency);
+  v1::Tensor* const tensor = spec.add_tensors();
+  tensor->set_name("w");
+  tensor->add_shape(1);
+  const auto model = std::make_shared<Model>(*CheckSpec(spec, 4), ModelOptions{});
+  const float zero = 0;
+  const auto commit_of = [](const float& value) {
+    CommitBuffer commit(1);
+    commit.Append(0, {std::string_view(reinterpret_cast<const char*>(&value), sizeof(value))}, nullptr).IgnoreError();
+    return commit;
+  };
+  model->Initialize(commit_of(zero), Reservation(), [](const absl::Status&) {});
+  std::vector<ExchangeCall> calls;
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    calls.push_back({.caller = {.worker = std::to_string(i), .incarnation = 1, .nonce = 1}, .floats = 1});
+    model->Join(calls.back().caller.worker, 0, 1).IgnoreError();
+  }
+  size_t answered = 0;
+  size_t rounds = 0;
+  for (auto _ : state) {
+    for (ExchangeCall& call : calls) {
+      ++call.sequence;
+      model->BeginCommit(call, [&](const ExchangeAnswer& begun) {
+        if (!begun.status.ok()) return;
+        model->Exchange(call, commit_of(zero), Reservation(), [&](const ExchangeAnswer& answer) {
+          if (answer.status.ok() && answer.committed) ++answered;
+        });
+      });
+    }
+    ++rounds;
+  }
+  if (answered != rounds * calls.size()) state.SkipWithError("not every commit was answered in its round");
+  state.SetItemsProcessed(static_cast<int64_t>(answered));
+}
+BENCHMARK_CAPTURE(Round, sync, "sync")->ArgName("workers")->Arg(8)->Arg(8000)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(Round, bounded, "bounded:0")->ArgName("workers")->Arg(8)->Arg(8000)->Unit(benchmark::kMicrosecond);
 
 // Of a center of 200 MB, taken and dropped.
 void TakeSnapshot(benchmark::State& state) {
