@@ -59,7 +59,7 @@ class Exchanger {
 
   // Two vectors of the center's length that belong to the exchanger, for its whole life, at addresses that stay; empty
   // if it has none. Given as `update` and as `center`, exactly these may spare a copy each. Between calls they are the
-  // caller's to use.
+  // caller's to use, but not in a forked child.
   //
   // The commit buffer is only read, and only by a call that is given it: what the caller wrote there stays. The center
   // buffer is scratch of every call: it holds a center after a call that was given it, until the next call of any kind;

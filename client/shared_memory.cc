@@ -45,8 +45,14 @@ SharedMemory::SharedMemory(Options options) : options_(std::move(options)), layo
 absl::Status SharedMemory::Attach(const std::string& socket, absl::Time deadline) {
   if (socket.empty()) return absl::UnavailableError("the daemon shares no memory (--max_shared_bytes=0)");
   if (!memory_.has_value()) return absl::UnavailableError("there is no address space for the buffers");
-  // The daemon lets go of the old segment first.
-  link_ = FileDescriptor();
+  // The daemon counts the old segment until nobody holds it.
+  if (link_.valid()) {
+    auto memory = Segment::Private(layout_.bytes);
+    if (!memory.ok()) return memory.status();
+    if (auto status = memory->Replace(&*memory_); !status.ok()) return status;
+    memory_ = *std::move(memory);
+    link_ = FileDescriptor();
+  }
   auto granted =
       options_.request_segment(socket, layout_.bytes, std::min(kHandshakeTimeout, deadline - options_.clock->Now()));
   if (!granted.ok()) return granted.status();

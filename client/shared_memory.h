@@ -25,7 +25,7 @@
 namespace paramd {
 
 // Two buffers of the center's length, at addresses that stay. They are ordinary memory, or a segment that the daemon
-// sees, too; when the segment is lost they stay as they are, and another one takes their place at the next exchange.
+// sees, too; when the segment is lost they keep their content, and another one takes their place at the next exchange.
 // Their contract is Exchanger's: the commit buffer is written by nobody but the caller, so a commit from elsewhere goes
 // through the center buffer, which the daemon does not write to before it has the commit.
 //
@@ -81,8 +81,8 @@ class SharedMemory {
   absl::Span<float> center_;
 
   std::atomic<bool> in_use_{false};
-  std::optional<Segment> memory_;  // of the buffers
   FileDescriptor link_;            // to the daemon; its end is the segment's
+  std::optional<Segment> memory_;  // of the buffers; let go before the daemon is told so
   uint64_t segment_ = 0;
   bool trusted_ = false;
 };

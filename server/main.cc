@@ -25,6 +25,7 @@
 #include "algorithms/registry.h"
 #include "flags/command_line.h"
 #include "google/protobuf/stubs/logging.h"
+#include "process/system_call.h"
 #include "process/tuning.h"
 #include "proto/version.h"
 #include "server/model_event.h"
@@ -185,8 +186,8 @@ void WatchStdin(int signal) {
     char ignored[256];
     ssize_t count = 0;
     do {
-      count = read(STDIN_FILENO, ignored, sizeof(ignored));
-    } while (count > 0 || (count < 0 && errno == EINTR));
+      count = RetryInterrupted([&] { return read(STDIN_FILENO, ignored, sizeof(ignored)); });
+    } while (count > 0);
     kill(getpid(), signal);
   }).detach();
 }

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "process/system_call.h"
+#include "sync/clock.h"
 
 namespace paramd {
 namespace {
@@ -37,8 +39,22 @@ absl::Status Unreachable(const std::string& socket, absl::string_view what) {
                                              "); shared memory needs the daemon's host and network namespace"));
 }
 
+// Makes `call`, which waits for a peer, until it is through or the deadline has passed, whatever signals come. (The
+// system starts nothing anew that has a time limit.)
+template <typename Call>
+auto CallUntil(absl::Time deadline, int socket, int limit_option, const Call& call) {
+  const Clock* const clock = Clock::Steady();
+  while (true) {
+    // Zero would mean: for ever.
+    const timeval limit = absl::ToTimeval(std::max(deadline - clock->Now(), absl::Milliseconds(1)));
+    if (setsockopt(socket, SOL_SOCKET, limit_option, &limit, sizeof(limit)) != 0) return decltype(call()){-1};
+    const auto result = call();
+    if (result >= 0 || errno != EINTR || clock->Now() >= deadline) return result;
+  }
+}
+
 // A message and the descriptor that came along with it.
-absl::StatusOr<std::string> Receive(int socket, FileDescriptor* fd) {
+absl::StatusOr<std::string> Receive(int socket, absl::Time deadline, FileDescriptor* fd) {
   char bytes[kMaxSegmentAnswerBytes];
   iovec part{bytes, sizeof(bytes)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -47,9 +63,10 @@ absl::StatusOr<std::string> Receive(int socket, FileDescriptor* fd) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  const auto receive = [&] { return recvmsg(socket, &message, MSG_CMSG_CLOEXEC); };
+  ssize_t received = CallUntil(deadline, socket, SO_RCVTIMEO, receive);
   // A peer that refuses at once closes before it has read the request. The system says so first, then gives its answer.
-  if (received < 0 && errno == ECONNRESET) received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (received < 0 && errno == ECONNRESET) received = CallUntil(deadline, socket, SO_RCVTIMEO, receive);
   if (received < 0) return absl::UnavailableError("");
   for (cmsghdr* part_of = CMSG_FIRSTHDR(&message); part_of != nullptr; part_of = CMSG_NXTHDR(&message, part_of)) {
     if (part_of->cmsg_level != SOL_SOCKET || part_of->cmsg_type != SCM_RIGHTS) continue;
@@ -118,7 +135,8 @@ bool SendMessage(int socket, std::string_view bytes, int fd) {
     rights->cmsg_len = CMSG_LEN(sizeof(fd));
     std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
   }
-  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
+  return RetryInterrupted([&] { return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT); }) ==
+         static_cast<ssize_t>(bytes.size());
 }
 
 absl::StatusOr<GrantedSegment> RequestSegment(const std::string& socket_name, uint64_t bytes, absl::Duration timeout) {
@@ -126,16 +144,13 @@ absl::StatusOr<GrantedSegment> RequestSegment(const std::string& socket_name, ui
   if (!address.has_value()) return absl::InternalError("the daemon names a socket that can't be one");
   GrantedSegment granted;
   granted.link = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!granted.link.valid()) return Unreachable(socket_name, "socket");
   const int link = granted.link.get();
-  // Zero would mean: for ever.
-  const timeval limit = absl::ToTimeval(std::max(timeout, absl::Milliseconds(1)));
-  if (!granted.link.valid() || setsockopt(link, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0 ||
-      setsockopt(link, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0) {
-    return Unreachable(socket_name, "socket");
-  }
-  if (connect(link, reinterpret_cast<const sockaddr*>(&address->address), address->length) != 0) {
-    return Unreachable(socket_name, "connect");
-  }
+  const absl::Time deadline = Clock::Steady()->Now() + timeout;
+  const auto connected = CallUntil(deadline, link, SO_SNDTIMEO, [&] {
+    return connect(link, reinterpret_cast<const sockaddr*>(&address->address), address->length);
+  });
+  if (connected != 0) return Unreachable(socket_name, "connect");
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (getsockopt(link, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return Unreachable(socket_name, "peer credentials");
@@ -146,7 +161,7 @@ absl::StatusOr<GrantedSegment> RequestSegment(const std::string& socket_name, ui
   }
   // Whoever is refused at once is answered before it asks.
   SendMessage(link, EncodeSegmentRequest(bytes), -1);
-  const auto answer = Receive(link, &granted.memory);
+  const auto answer = Receive(link, deadline, &granted.memory);
   if (!answer.ok()) return Unreachable(socket_name, "receive");
   auto segment = DecodeSegmentAnswer(*answer);
   if (!segment.ok()) return segment.status();
@@ -157,8 +172,8 @@ absl::StatusOr<GrantedSegment> RequestSegment(const std::string& socket_name, ui
 
 bool LinkAlive(const FileDescriptor& link) {
   char byte = 0;
-  const ssize_t received = recv(link.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return received > 0 || (received < 0 && (errno == EAGAIN || errno == EINTR));
+  const ssize_t received = RetryInterrupted([&] { return recv(link.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT); });
+  return received > 0 || (received < 0 && errno == EAGAIN);
 }
 
 }  // namespace paramd

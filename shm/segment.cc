@@ -1,14 +1,18 @@
 #include "shm/segment.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "process/system_call.h"
+#include "shm/fork_registry.h"
 
 namespace paramd {
 namespace {
@@ -24,6 +28,11 @@ absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
+void* MapShared(const FileDescriptor& memory, uint64_t bytes) {
+  return ForkRegistry::Map(bytes,
+                           [&] { return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0); });
+}
+
 }  // namespace
 
 SegmentLayout LayOutSegment(uint64_t floats) {
@@ -31,17 +40,35 @@ SegmentLayout LayOutSegment(uint64_t floats) {
   return {.commit_begin = kPageBytes, .center_begin = kPageBytes + buffer, .bytes = kPageBytes + 2 * buffer};
 }
 
-absl::StatusOr<Segment> Segment::Create(uint64_t bytes, FileDescriptor* memory) {
+absl::StatusOr<Segment> Segment::Create(uint64_t bytes, FileDescriptor* memory, FileDescriptor* watch) {
   bytes = RoundUpToPages(bytes);
-  FileDescriptor made(memfd_create("paramd", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const FileDescriptor made(memfd_create("paramd", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!made.valid()) return SystemError("can't make shared memory");
-  if (ftruncate(made.get(), static_cast<off_t>(bytes)) != 0 || fcntl(made.get(), F_ADD_SEALS, kSeals) != 0) {
-    return SystemError(absl::StrCat("can't make ", bytes, " bytes of shared memory"));
+  if (RetryInterrupted([&] { return ftruncate(made.get(), static_cast<off_t>(bytes)); }) != 0) {
+    const bool limited = errno == EFBIG;
+    return SystemError(absl::StrCat("can't make ", bytes, " bytes of shared memory",
+                                    limited ? ", which counts as a file for `ulimit -f`" : ""));
   }
-  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made.get(), 0);
+  if (fcntl(made.get(), F_ADD_SEALS, kSeals) != 0) return SystemError("can't seal shared memory");
+  // Two openings of it, as the system counts who holds one that may write: descriptors and mappings, in any process.
+  const std::string path = absl::StrCat("/proc/self/fd/", made.get());
+  FileDescriptor shared(RetryInterrupted([&] { return open(path.c_str(), O_RDWR | O_CLOEXEC); }));
+  FileDescriptor watching(RetryInterrupted([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+  if (!shared.valid() || !watching.valid()) return SystemError("can't open shared memory by /proc");
+  void* const mapped = MapShared(shared, bytes);
   if (mapped == MAP_FAILED) return SystemError(absl::StrCat("can't map ", bytes, " bytes of shared memory"));
-  *memory = std::move(made);
+  *memory = std::move(shared);
+  *watch = std::move(watching);
   return Segment(mapped, bytes);
+}
+
+bool MemoryHeld(const FileDescriptor& watch) {
+  // Whoever opens it in between breaks the lease, which must not be the signal that would end this process.
+  fcntl(watch.get(), F_SETSIG, SIGURG);
+  // Only who is alone may have it.
+  if (fcntl(watch.get(), F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN;
+  fcntl(watch.get(), F_SETLEASE, F_UNLCK);
+  return false;
 }
 
 absl::StatusOr<Segment> Segment::Map(const FileDescriptor& memory, uint64_t bytes) {
@@ -53,11 +80,11 @@ absl::StatusOr<Segment> Segment::Map(const FileDescriptor& memory, uint64_t byte
     return absl::FailedPreconditionError(absl::StrCat("the shared memory that was offered is not ", bytes,
                                                       " bytes that nobody can resize; is it paramd who offers it?"));
   }
-  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  void* const mapped = MapShared(memory, bytes);
   if (mapped == MAP_FAILED) return SystemError(absl::StrCat("can't map ", bytes, " bytes of shared memory"));
   Segment segment(mapped, bytes);
   // An older kernel does not know this, and then the pages come as they are used.
-  if (madvise(mapped, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
+  if (RetryInterrupted([&] { return madvise(mapped, bytes, MADV_POPULATE_WRITE); }) != 0 && errno != EINVAL) {
     return SystemError(absl::StrCat("there are no ", bytes, " bytes of memory to share"));
   }
   return segment;
@@ -80,7 +107,7 @@ Segment& Segment::operator=(Segment other) noexcept {
 }
 
 Segment::~Segment() {
-  if (memory_ != nullptr) munmap(memory_, bytes_);
+  if (memory_ != nullptr) ForkRegistry::Unmap(memory_, bytes_);
 }
 
 absl::Span<float> Segment::Floats(uint64_t begin, uint64_t floats) const {
@@ -107,9 +134,7 @@ uint64_t Segment::LoadCommitWord() const {
 
 absl::Status Segment::Replace(Segment* other) {
   std::memcpy(memory_ + kPageBytes, other->memory_ + kPageBytes, bytes_ - kPageBytes);
-  if (mremap(memory_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, other->memory_) == MAP_FAILED) {
-    return SystemError("can't move shared memory");
-  }
+  if (!ForkRegistry::Move(memory_, other->memory_, bytes_)) return SystemError("can't move shared memory");
   memory_ = std::exchange(other->memory_, nullptr);
   other->bytes_ = 0;
   return absl::OkStatus();

@@ -25,19 +25,24 @@ struct SegmentLayout {
 // For a model of so many floats, at most 2^48.
 SegmentLayout LayOutSegment(uint64_t floats);
 
+// Whether any process still maps a segment's memory, or has it open. Where the system can't say
+// (/proc/sys/fs/leases-enable is 0), false.
+bool MemoryHeld(const FileDescriptor& watch);
+
 // A mapping of a segment. Its peer may change every byte of it at any time, so whatever is read from it must be copied
-// before it is judged. Movable. Thread-compatible.
+// before it is judged. In children that are forked it can't be accessed. Movable. Thread-compatible.
 class Segment {
  public:
   // New memory of `bytes`, rounded up to pages, which nobody can resize: so no access within it faults, whatever the
-  // peer does. All zero; the system finds the pages when they are first used. UNAVAILABLE with the system's reason.
-  static absl::StatusOr<Segment> Create(uint64_t bytes, FileDescriptor* memory);
+  // peer does. All zero; the system finds the pages when they are first used. `memory` is for the peer, `watch` for
+  // MemoryHeld. UNAVAILABLE with the system's reason.
+  static absl::StatusOr<Segment> Create(uint64_t bytes, FileDescriptor* memory, FileDescriptor* watch);
 
   // Memory that a peer made. FAILED_PRECONDITION unless it has `bytes` and is sealed as Create does it; UNAVAILABLE if
   // there is too little memory, for all its pages are taken now.
   static absl::StatusOr<Segment> Map(const FileDescriptor& memory, uint64_t bytes);
 
-  // Ordinary memory of the same kind, of this process alone.
+  // Ordinary memory of the same kind, of this process alone, and a copy of its own in a child.
   static absl::StatusOr<Segment> Private(uint64_t bytes);
 
   Segment(Segment&& other) noexcept;

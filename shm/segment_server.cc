@@ -15,6 +15,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "process/system_call.h"
 #include "shm/handshake.h"
 
 namespace paramd {
@@ -23,13 +24,14 @@ namespace {
 constexpr int kBacklog = 128;
 // After the system had no more files for a connection.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+constexpr absl::Duration kLookInterval = absl::Seconds(1);
 
 // Of the system's own generator: nobody can guess them.
 std::string RandomBytes(size_t count) {
   std::string bytes(count, '\0');
   size_t done = 0;
   while (done < count) {
-    const ssize_t got = getrandom(bytes.data() + done, count - done, 0);
+    const ssize_t got = RetryInterrupted([&] { return getrandom(bytes.data() + done, count - done, 0); });
     if (got > 0) done += static_cast<size_t>(got);
   }
   return bytes;
@@ -64,7 +66,62 @@ uint64_t DefaultMaxSharedBytes() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 4;
 }
 
-SegmentServer::SegmentServer(SegmentServerOptions options) : options_(std::move(options)) {}
+// Counts memory until nobody holds it any more, whoever that is. Thread-safe.
+class SegmentServer::Memory : public std::enable_shared_from_this<Memory> {
+ public:
+  // The segment, and its end in this process.
+  std::shared_ptr<const Segment> Count(Segment segment, FileDescriptor watch) {
+    {
+      MutexLock lock(&mutex_);
+      mapped_bytes_ += segment.bytes();
+      ++mapped_;
+    }
+    auto held = std::make_shared<FileDescriptor>(std::move(watch));
+    return {new Segment(std::move(segment)), [self = shared_from_this(), held](const Segment* ended) {
+              const uint64_t bytes = ended->bytes();
+              delete ended;
+              MutexLock lock(&self->mutex_);
+              self->mapped_bytes_ -= bytes;
+              --self->mapped_;
+              self->elsewhere_.push_back({std::move(*held), bytes});
+              self->ForgetGoneLocked();
+            }};
+  }
+
+  uint64_t bytes() {
+    MutexLock lock(&mutex_);
+    ForgetGoneLocked();
+    uint64_t bytes = mapped_bytes_;
+    for (const Elsewhere& held : elsewhere_) bytes += held.bytes;
+    return bytes;
+  }
+
+  size_t segments() {
+    MutexLock lock(&mutex_);
+    ForgetGoneLocked();
+    return mapped_ + elsewhere_.size();
+  }
+
+ private:
+  struct Elsewhere {
+    FileDescriptor watch;
+    uint64_t bytes = 0;
+  };
+
+  void ForgetGoneLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::erase_if(elsewhere_, [](const Elsewhere& held) { return !MemoryHeld(held.watch); });
+  }
+
+  Mutex mutex_;
+  uint64_t mapped_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // by this process
+  size_t mapped_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Elsewhere> elsewhere_ ABSL_GUARDED_BY(mutex_);  // not by this process any more
+};
+
+uint64_t SegmentServer::bytes() const { return memory_->bytes(); }
+
+SegmentServer::SegmentServer(SegmentServerOptions options)
+    : options_(std::move(options)), memory_(std::make_shared<Memory>()) {}
 
 absl::StatusOr<std::unique_ptr<SegmentServer>> SegmentServer::Start(SegmentServerOptions options) {
   std::unique_ptr<SegmentServer> server(new SegmentServer(std::move(options)));
@@ -89,8 +146,7 @@ absl::Status SegmentServer::Listen() {
 SegmentServer::~SegmentServer() {
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
-  while (write(stop_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
+  RetryInterrupted([&] { return write(stop_.get(), &one, sizeof(one)); });
   thread_.join();
 }
 
@@ -137,6 +193,8 @@ void SegmentServer::Run() {
     const absl::Time now = absl::Now();
     const bool accepting = now >= accept_after_;
     absl::Time wake = accepting ? absl::InfiniteFuture() : accept_after_;
+    // What is not held any more is found by looking: until then its watch would keep the memory.
+    if (memory_->segments() > 0) wake = std::min(wake, now + kLookInterval);
     polled.assign({{stop_.get(), POLLIN, 0}, {accepting ? listener_.get() : -1, POLLIN, 0}});
     for (const Connection& connection : connections_) {
       polled.push_back({connection.socket.get(), POLLIN, 0});
@@ -165,9 +223,10 @@ void SegmentServer::Run() {
 
 void SegmentServer::Accept() {
   while (true) {
-    FileDescriptor accepted(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor accepted(
+        RetryInterrupted([&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
     if (!accepted.valid()) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == ECONNABORTED) continue;
       if (errno != EAGAIN) accept_after_ = absl::Now() + kAcceptPause;
       return;
     }
@@ -186,8 +245,9 @@ void SegmentServer::Accept() {
 
 bool SegmentServer::Handle(Connection* connection) {
   char bytes[kSegmentRequestBytes];
-  const ssize_t received = recv(connection->socket.get(), bytes, sizeof(bytes), MSG_TRUNC);
-  if (received < 0) return errno == EAGAIN || errno == EINTR;
+  const ssize_t received =
+      RetryInterrupted([&] { return recv(connection->socket.get(), bytes, sizeof(bytes), MSG_TRUNC); });
+  if (received < 0) return errno == EAGAIN;
   // Its end, or more than a request: there is nothing else to say.
   if (received == 0 || connection->segment != 0) return false;
   // The real length, though only the beginning was kept.
@@ -207,25 +267,26 @@ absl::Status SegmentServer::Grant(uint64_t bytes, Connection* connection) {
     return absl::InvalidArgumentError(
         absl::StrCat("a worker asks for ", bytes, " bytes of shared memory; no model here needs more than ", largest));
   }
-  const auto fits = [&] { return bytes <= options_.max_bytes && bytes_->load() <= options_.max_bytes - bytes; };
+  if (memory_->segments() >= options_.max_connections) {
+    return absl::ResourceExhaustedError(absl::StrCat("there are ", options_.max_connections,
+                                                     " segments of shared memory that somebody still holds, as many as "
+                                                     "paramd can watch; end the processes that do, or use gRPC"));
+  }
+  const auto fits = [&] { return bytes <= options_.max_bytes && memory_->bytes() <= options_.max_bytes - bytes; };
   if (!fits()) {
     const absl::Time since = absl::Now() - options_.unused_timeout;
     GiveUp([since](const Granted& granted) { return !granted.used && granted.since <= since; });
   }
   if (!fits()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(bytes_->load(), " bytes of memory are shared with workers, and the cap is ", options_.max_bytes,
+        absl::StrCat(memory_->bytes(), " bytes of memory are shared with workers, and the cap is ", options_.max_bytes,
                      ", so there is no room for ", bytes, " more; raise --max_shared_bytes, or use gRPC"));
   }
   FileDescriptor memory;
-  auto created = Segment::Create(bytes, &memory);
+  FileDescriptor watch;
+  auto created = Segment::Create(bytes, &memory, &watch);
   if (!created.ok()) return created.status();
-  bytes_->fetch_add(created->bytes());
-  const std::shared_ptr<const Segment> segment(new Segment(*std::move(created)),
-                                               [counted = bytes_](const Segment* ended) {
-                                                 counted->fetch_sub(ended->bytes());
-                                                 delete ended;
-                                               });
+  const std::shared_ptr<const Segment> segment = memory_->Count(*std::move(created), std::move(watch));
   uint64_t id = 0;
   {
     MutexLock lock(&mutex_);

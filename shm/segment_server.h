@@ -2,7 +2,6 @@
 #ifndef PARAMD_SHM_SEGMENT_SERVER_H_
 #define PARAMD_SHM_SEGMENT_SERVER_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -23,9 +22,9 @@
 namespace paramd {
 
 struct SegmentServerOptions {
-  uint64_t max_bytes = 0;                             // of all segments together
+  uint64_t max_bytes = 0;                             // of all segments that somebody holds together
   std::function<uint64_t()> max_segment_bytes;        // of one; called on the server's thread
-  size_t max_connections = 4096;                      // one a segment, or to be one
+  size_t max_connections = 4096;                      // one a segment, or to be one; and segments held by anybody
   absl::Duration request_timeout = absl::Seconds(5);  // from connecting to having asked
   // A segment that nobody has used for as long since it was given goes if another one needs the room.
   absl::Duration unused_timeout = absl::Seconds(30);
@@ -64,9 +63,12 @@ class SegmentServer {
   void Release(const SegmentUser& user);
 
   size_t segments() const;
-  uint64_t bytes() const { return bytes_->load(); }  // of all whose memory is still held
+  // Of all whose memory somebody still holds, though it be a peer whose segment was given up.
+  uint64_t bytes() const;
 
  private:
+  class Memory;
+
   struct Connection {
     FileDescriptor socket;
     absl::Time deadline;   // to have asked; infinite once it has
@@ -100,8 +102,8 @@ class SegmentServer {
   FileDescriptor stop_;  // readable: the thread is to end
   std::thread thread_;
 
-  // Self-synchronized. The segments' own end counts them, which may come after the server's.
-  const std::shared_ptr<std::atomic<uint64_t>> bytes_ = std::make_shared<std::atomic<uint64_t>>(0);
+  // Self-synchronized. The segments tell it of their end, which may come after the server's.
+  const std::shared_ptr<Memory> memory_;
 
   // Of the thread.
   std::list<Connection> connections_;

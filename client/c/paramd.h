@@ -174,7 +174,7 @@ PARAMD_API paramd_code paramd_worker_exchange(paramd_worker* worker, const float
  * null if it has none. It stays where it is, and goes with the worker. Over every transport: a call only ever reads the
  * commit buffer, and only if it is given that, so what was written there stays; the center buffer is scratch of every
  * call, so that it holds a center only after a call that was given it and until the next call of any kind, and may
- * still change after one that failed. */
+ * still change after one that failed. In a forked child it can't be accessed. */
 PARAMD_API float* paramd_worker_commit_buffer(paramd_worker* worker);
 PARAMD_API float* paramd_worker_center_buffer(paramd_worker* worker);
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "examples/mnist/report.h"
+#include "process/system_call.h"
 
 namespace paramd {
 namespace {
@@ -31,7 +32,9 @@ void Execute(char* const* arguments, int output, pid_t parent) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0) return;
+  for (const int standard : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (RetryInterrupted([&] { return dup2(output, standard); }) < 0) return;
+  }
   execv(arguments[0], arguments);
 }
 
@@ -39,7 +42,8 @@ void Execute(char* const* arguments, int output, pid_t parent) {
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vector<std::string>& command,
                                                                   const std::string& output_path) {
-  const int output = open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  const int output = RetryInterrupted(
+      [&] { return open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600); });
   if (output < 0) return absl::NotFoundError(absl::StrCat("can't write ", output_path, ": ", strerror(errno)));
   // Closed by a successful exec; otherwise it carries errno.
   int failure[2];
@@ -65,12 +69,10 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vec
   close(failure[1]);
   ssize_t got = 0;
   if (pid > 0) {
-    do {
-      got = read(failure[0], &error, sizeof(error));
-    } while (got < 0 && errno == EINTR);
+    got = RetryInterrupted([&] { return read(failure[0], &error, sizeof(error)); });
   }
   close(failure[0]);
-  if (pid > 0 && got == sizeof(error)) waitpid(pid, nullptr, 0);
+  if (pid > 0 && got == sizeof(error)) RetryInterrupted([&] { return waitpid(pid, nullptr, 0); });
   if (error != 0) {
     return absl::NotFoundError(
         absl::StrCat("can't run ", command[0], ": ", strerror(error), "; build it, or say where it is"));

@@ -464,6 +464,8 @@ int Main(int argc, char** argv) {
   }
   // Whoever started this may ignore the ends of children; then nobody could wait for them.
   ::signal(SIGCHLD, SIG_DFL);
+  // What is written past `ulimit -f` is an error.
+  ::signal(SIGXFSZ, SIG_IGN);
   auto folder = Folder::Make("paramd-mnist");
   if (!folder.ok()) {
     std::fprintf(stderr, "mnist: %s\n", folder.status().ToString().c_str());

@@ -44,7 +44,7 @@ class Fixture {
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
     granted.link = FileDescriptor(ends[0]);
     daemons_end = FileDescriptor(ends[1]);
-    auto made = Segment::Create(bytes, &granted.memory);
+    auto made = Segment::Create(bytes, &granted.memory, &watch);
     REQUIRE(made.ok());
     daemons = *std::move(made);
     granted.id = ++segments;
@@ -74,6 +74,7 @@ class Fixture {
   int asked = 0;
   uint64_t segments = 0;
   std::optional<Segment> daemons;
+  FileDescriptor watch;
   FileDescriptor daemons_end;
   std::vector<std::string> events;
   const SegmentLayout layout = LayOutSegment(kFloats);
@@ -159,6 +160,22 @@ TEST_CASE_METHOD(Fixture, "without shared memory exchanges go over gRPC, unless 
   const absl::Status refused = shared.Join("first", absl::InfiniteFuture());
   CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(std::string(refused.message()), Catch::Contains("no room"));
+}
+
+TEST_CASE_METHOD(Fixture, "a segment that is lost is held no longer when another one is asked for") {
+  SharedMemory memory = Make(false);
+  REQUIRE(memory.Join("first", absl::InfiniteFuture()).ok());
+  const absl::Span<float> commit = memory.commit_buffer();
+  std::fill(commit.begin(), commit.end(), 1.0f);
+  daemons.reset();
+  daemons_end = FileDescriptor();
+  CHECK(MemoryHeld(watch));
+  refusal = absl::ResourceExhaustedError("no room");
+  v1::ExchangeHeader header = CommitHeader(1);
+  REQUIRE(memory.Begin(&header, absl::InfiniteFuture()).ok());
+  CHECK_FALSE(MemoryHeld(watch));
+  CHECK(memory.commit_buffer().data() == commit.data());
+  CHECK(All(commit, 1));
 }
 
 TEST_CASE_METHOD(Fixture, "a segment that is lost and can't be had again") {

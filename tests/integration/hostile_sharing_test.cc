@@ -68,6 +68,12 @@ class Hostile {
   }
   uint64_t sequence() const { return sequence_; }
 
+  // Nothing that needs the memory may follow.
+  void LetGo() {
+    segment_.reset();
+    granted_.memory = FileDescriptor();
+  }
+
   v1::ReplyHeader Answer(const v1::ExchangeRequest& request) {
     REQUIRE(session_.Send(request));
     const auto reply = session_.ReceiveMessage();
@@ -276,9 +282,11 @@ TEST_CASE("an exchange that is under way when the worker's connection to the seg
   } else {
     worker.CheckRefused(reply->header(), absl::StatusCode::kUnavailable, "does not know that shared memory");
   }
-  // By then the memory is let go.
-  CHECK(Await([&] { return worker.server().GetStatus().shared_bytes() == 0; }));
   CHECK(worker.Answer(worker.Request()).code() == static_cast<int>(absl::StatusCode::kUnavailable));
+  // It counts for as long as the worker holds it.
+  CHECK(worker.server().GetStatus().shared_bytes() == worker.layout().bytes);
+  worker.LetGo();
+  CHECK(Await([&] { return worker.server().GetStatus().shared_bytes() == 0; }));
 }
 
 }  // namespace

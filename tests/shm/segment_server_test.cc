@@ -1,8 +1,11 @@
 // The handshake, with peers of all kinds.
 #include "shm/segment_server.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -55,6 +58,12 @@ absl::Status Refused(const SegmentServer& server, uint64_t bytes = kBytes) {
   return RequestSegment(server.socket_name(), bytes, kTimeout).status();
 }
 
+Segment Map(const GrantedSegment& granted) {
+  auto mapped = Segment::Map(granted.memory, kBytes);
+  REQUIRE(mapped.ok());
+  return *std::move(mapped);
+}
+
 // What comes back, until the server closes.
 std::string ReadToEnd(const FileDescriptor& socket) {
   std::string all;
@@ -75,8 +84,7 @@ size_t OpenFiles() {
 TEST_CASE("a worker and the daemon see the same segment until the worker's connection ends") {
   const auto server = Start();
   auto granted = std::make_optional(Request(*server));
-  const auto theirs = Segment::Map(granted->memory, kBytes);
-  REQUIRE(theirs.ok());
+  std::optional<Segment> theirs = Map(*granted);
   auto ours = server->Find(granted->id, {});
   REQUIRE(ours != nullptr);
   theirs->StoreCommitWord(42);
@@ -95,7 +103,115 @@ TEST_CASE("a worker and the daemon see the same segment until the worker's conne
   CHECK(server->bytes() == kBytes);
   ours->Floats(4096, 1)[0] = 1;
   ours.reset();
+  CHECK(server->bytes() == kBytes);
+  theirs.reset();
   CHECK(server->bytes() == 0);
+}
+
+TEST_CASE("memory counts for as long as a peer holds it, though it has closed its connection") {
+  const auto server = Start(2 * kBytes);
+  std::vector<FileDescriptor> kept;
+  std::vector<Segment> mapped;
+  GrantedSegment first = Request(*server);
+  kept.push_back(std::move(first.memory));
+  GrantedSegment second = Request(*server);
+  mapped.push_back(Map(second));
+  second.memory = FileDescriptor();
+  first.link = FileDescriptor();
+  second.link = FileDescriptor();
+  REQUIRE(Await([&] { return server->segments() == 0; }));
+  CHECK(server->bytes() == 2 * kBytes);
+  CHECK(Refused(*server).code() == absl::StatusCode::kResourceExhausted);
+  mapped.clear();
+  CHECK(server->bytes() == kBytes);
+  const GrantedSegment third = Request(*server);
+  CHECK(Refused(*server).code() == absl::StatusCode::kResourceExhausted);
+  kept.clear();
+  CHECK(Request(*server).id != third.id);
+}
+
+TEST_CASE("memory that a peer lets go of late is let go of by the server without being asked") {
+  const auto server = Start();
+  const size_t before = OpenFiles();
+  GrantedSegment granted = Request(*server);
+  granted.link = FileDescriptor();
+  REQUIRE(Await([&] { return server->segments() == 0; }));
+  // The peer's memory and the server's watch.
+  CHECK(OpenFiles() == before + 2);
+  granted.memory = FileDescriptor();
+  CHECK(Await([&] { return OpenFiles() == before; }));
+}
+
+TEST_CASE("who keeps many small segments is refused more, and uses up no files") {
+  const auto server = Start(uint64_t{1} << 40, kTimeout, 3);
+  std::vector<FileDescriptor> kept;
+  for (size_t i = 0; i < 3; ++i) {
+    GrantedSegment granted = Request(*server);
+    kept.push_back(std::move(granted.memory));
+    granted.link = FileDescriptor();
+    REQUIRE(Await([&] { return server->segments() == 0; }));
+  }
+  const absl::Status refused = Refused(*server);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("somebody still holds"));
+  kept.pop_back();
+  CHECK(Request(*server).id != 0);
+}
+
+TEST_CASE("signals, however many, keep no worker from its segment") {
+  const auto server = Start(uint64_t{64} * kBytes, kTimeout, 64);
+  // As a profiler does it; only of this thread, which waits.
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  struct sigaction before {};
+  REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+  const pthread_t self = pthread_self();
+  std::atomic<bool> over = false;
+  std::thread profiler([&] {
+    while (!over) pthread_kill(self, SIGUSR1);
+  });
+  int failed = 0;
+  for (int i = 0; i < 200; ++i) failed += RequestSegment(server->socket_name(), kBytes, kTimeout).ok() ? 0 : 1;
+  // Nor does it wait for longer than it may.
+  FileDescriptor silent(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto address = MakeAbstractAddress(server->socket_name() + "-silent");
+  REQUIRE(bind(silent.get(), reinterpret_cast<const sockaddr*>(&address->address), address->length) == 0);
+  REQUIRE(listen(silent.get(), 1) == 0);
+  const absl::Status none = RequestSegment(server->socket_name() + "-silent", kBytes, absl::Milliseconds(50)).status();
+  over = true;
+  profiler.join();
+  REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
+  CHECK(failed == 0);
+  CHECK(none.code() == absl::StatusCode::kUnavailable);
+}
+
+TEST_CASE("a worker that dies loses its segment, though a child of it lives on") {
+  const auto server = Start();
+  int go[2];
+  int ready[2];
+  REQUIRE(pipe2(go, O_CLOEXEC) == 0);
+  REQUIRE(pipe2(ready, O_CLOEXEC) == 0);
+  const pid_t worker = fork();
+  if (worker == 0) {
+    close(go[1]);
+    auto granted = RequestSegment(server->socket_name(), kBytes, kTimeout);
+    if (!granted.ok()) _exit(1);
+    const auto mapped = Segment::Map(granted->memory, kBytes);
+    if (!mapped.ok()) _exit(2);
+    const pid_t child = fork();
+    if (child == 0) {
+      char byte;
+      _exit(read(go[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    _exit(write(ready[1], "x", 1) == 1 ? 0 : 3);
+  }
+  int status = 0;
+  REQUIRE(waitpid(worker, &status, 0) == worker);
+  REQUIRE(status == 0);
+  char byte;
+  REQUIRE(read(ready[0], &byte, 1) == 1);
+  CHECK(Await([&] { return server->segments() == 0 && server->bytes() == 0; }));
+  for (const int fd : {go[0], go[1], ready[0], ready[1]}) close(fd);
 }
 
 TEST_CASE("what belongs to a worker or a model that is gone is given up, and its connection ended") {
@@ -109,7 +225,7 @@ TEST_CASE("what belongs to a worker or a model that is gone is given up, and its
   CHECK(server->Find(b.id, {.model_id = 7, .worker = "b", .incarnation = 1}) != nullptr);
   server->Release({.model_id = 7, .worker = "a", .incarnation = 1});
   CHECK(server->segments() == 3);
-  CHECK(server->bytes() == 3 * kBytes);
+  CHECK(server->bytes() == 4 * kBytes);  // its worker has not noticed yet
   CHECK(Await([&] { return !LinkAlive(a1.link); }));
   CHECK(LinkAlive(a2.link));
   server->Release({.model_id = 8});
@@ -128,8 +244,8 @@ TEST_CASE("nothing is left when the segments and the server are gone") {
     for (int i = 0; i < 3; ++i) granted.push_back(Request(*server));
     granted.pop_back();
     CHECK(Await([&] { return server->segments() == 2; }));
-    // The server keeps one file a segment: the connection.
-    CHECK(Await([&] { return OpenFiles() == before + 2 + 2 * 2 + 2; }));
+    // The server keeps two files a segment: the connection, and the watch over the memory.
+    CHECK(Await([&] { return OpenFiles() == before + 2 + 2 * 2 + 2 * 2; }));
   }
   CHECK(OpenFiles() == before);
 }
@@ -212,13 +328,13 @@ TEST_CASE("descriptors that a peer sends along are dropped") {
   const auto server = Start();
   const size_t start = OpenFiles();
   const GrantedSegment kept = Request(*server);
-  // The connection's two ends, and the worker's descriptor.
-  const size_t before = start + 3;
+  // The connection's two ends, the worker's descriptor and the server's watch.
+  const size_t before = start + 4;
   {
     const FileDescriptor peer = Connect(*server);
     REQUIRE(SendMessage(peer.get(), EncodeSegmentRequest(1), kept.memory.get()));
     CHECK(Await([&] { return server->segments() == 2; }));
-    CHECK(Await([&] { return OpenFiles() == before + 2; }));
+    CHECK(Await([&] { return OpenFiles() == before + 3; }));
   }
   CHECK(Await([&] { return OpenFiles() == before; }));
 }

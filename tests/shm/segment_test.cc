@@ -1,19 +1,27 @@
 #include "shm/segment.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <string>
+
+#include "tests/support/await.h"
 
 namespace paramd {
 namespace {
 
-Segment Create(uint64_t bytes, FileDescriptor* memory) {
-  auto segment = Segment::Create(bytes, memory);
+Segment Create(uint64_t bytes, FileDescriptor* memory, FileDescriptor* watch = nullptr) {
+  FileDescriptor unused;
+  auto segment = Segment::Create(bytes, memory, watch == nullptr ? &unused : watch);
   INFO(segment.status());
   REQUIRE(segment.ok());
   return *std::move(segment);
@@ -100,6 +108,100 @@ TEST_CASE("a segment takes another's place with its floats, at its addresses") {
   CHECK(std::count(center.begin(), center.end(), 2.0f) == 3000);
   commit[2999] = 3;
   CHECK(daemons.Floats(layout.commit_begin, 3000)[2999] == 3);
+}
+
+TEST_CASE("memory is held until the last descriptor and the last mapping are gone, and its watch does not hold it") {
+  FileDescriptor memory;
+  FileDescriptor watch;
+  std::optional<Segment> ours = Create(8192, &memory, &watch);
+  auto theirs = Segment::Map(memory, 8192);
+  REQUIRE(theirs.ok());
+  CHECK(MemoryHeld(watch));
+  ours.reset();
+  CHECK(MemoryHeld(watch));
+  memory = FileDescriptor();
+  CHECK(MemoryHeld(watch));
+  auto elsewhere = Segment::Private(8192);
+  REQUIRE(elsewhere.ok());
+  REQUIRE(elsewhere->Replace(&*theirs).ok());
+  CHECK_FALSE(MemoryHeld(watch));
+}
+
+// What a forked child of this process ends with: its exit code, or minus the signal.
+template <typename Body>
+int InChild(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    // Catch's handlers are for the parent.
+    signal(SIGSEGV, SIG_DFL);
+    _exit(body());
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST_CASE("a forked child neither holds its parent's segment nor writes into it") {
+  FileDescriptor memory;
+  FileDescriptor watch;
+  std::optional<Segment> segment = Create(8192, &memory, &watch);
+  float* const floats = segment->Floats(4096, 1).data();
+  *floats = 1;
+  const int fd = memory.get();
+  CHECK(InChild([&] { return fcntl(fd, F_GET_SEALS) < 0 ? 0 : 1; }) == 0);
+  CHECK(InChild([&] {
+          *floats = 2;
+          return 0;
+        }) == -SIGSEGV);
+  // The objects are the child's to destroy.
+  CHECK(InChild([&] {
+          segment.reset();
+          memory = FileDescriptor();
+          return 0;
+        }) == 0);
+  CHECK(*floats == 1);
+
+  int go[2];
+  REQUIRE(pipe(go) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(go[1]);
+    char byte;
+    _exit(read(go[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  segment.reset();
+  memory = FileDescriptor();
+  CHECK(Await([&] { return !MemoryHeld(watch); }));
+  close(go[1]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  close(go[0]);
+}
+
+TEST_CASE("private buffers are a forked child's own") {
+  auto segment = Segment::Private(8192);
+  REQUIRE(segment.ok());
+  float* const floats = segment->Floats(4096, 1).data();
+  *floats = 1;
+  CHECK(InChild([&] {
+          const bool copied = *floats == 1;
+          *floats = 2;
+          return copied ? 0 : 1;
+        }) == 0);
+  CHECK(*floats == 1);
+}
+
+TEST_CASE("a segment past the limit on files is an error that says so") {
+  CHECK(InChild([] {
+          signal(SIGXFSZ, SIG_IGN);
+          const rlimit limit{4096, 4096};
+          if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+          FileDescriptor memory;
+          FileDescriptor watch;
+          const auto segment = Segment::Create(8192, &memory, &watch);
+          return segment.status().message().find("ulimit -f") != std::string::npos ? 0 : 2;
+        }) == 0);
 }
 
 }  // namespace

@@ -1,0 +1,21 @@
+// System calls in a process that handles signals.
+#ifndef PARAMD_PROCESS_SYSTEM_CALL_H_
+#define PARAMD_PROCESS_SYSTEM_CALL_H_
+
+#include <cerrno>
+
+namespace paramd {
+
+// Makes `call`, which returns a negative number and sets errno if it fails, again for as long as a signal interrupts
+// it. A call that waits for a limited time must measure what is left of it itself.
+template <typename Call>
+auto RetryInterrupted(const Call& call) {
+  while (true) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+}  // namespace paramd
+
+#endif  // PARAMD_PROCESS_SYSTEM_CALL_H_
