@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 
 namespace paramd {
 
@@ -35,7 +36,16 @@ absl::StatusOr<std::vector<std::string>> ReadFlagFile(const std::string& path) {
   return arguments;
 }
 
-absl::Status Parse(const std::vector<std::string>& arguments, int depth, std::set<std::string>* seen) {
+// Why a flag can't have a value, and what to write.
+std::string Hint(const absl::CommandLineFlag& flag, const std::string& error) {
+  if (flag.IsOfType<absl::Duration>()) return ": write a number with its unit, as in 30s, 500ms or 2m";
+  // Abseil's text ends in a full stop, or is empty.
+  return error.empty() ? "" : ": " + error;
+}
+
+// `seen`: in this list, or in one that it is part of.
+absl::Status Parse(const std::vector<std::string>& arguments, int depth, Repeated rule, std::set<std::string>* seen) {
+  std::set<std::string> here;
   for (size_t i = 0; i < arguments.size(); ++i) {
     absl::string_view argument = arguments[i];
     if (!absl::ConsumePrefix(&argument, "--")) {
@@ -46,7 +56,7 @@ absl::Status Parse(const std::vector<std::string>& arguments, int depth, std::se
       if (depth == kMaxDepth) return absl::InvalidArgumentError("flag files that name flag files without end");
       auto file = ReadFlagFile(std::string(argument));
       if (!file.ok()) return file.status();
-      if (auto status = Parse(*file, depth + 1, seen); !status.ok()) {
+      if (auto status = Parse(*file, depth + 1, rule, seen); !status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(argument, ": ", status.message()));
       }
       continue;
@@ -71,14 +81,16 @@ absl::Status Parse(const std::vector<std::string>& arguments, int depth, std::se
       return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name, "; --help lists the flags"));
     }
     const bool repeated = !seen->insert(std::string(flag->Name())).second;
-    if (repeated && flag->IsOfType<std::vector<std::string>>() && !flag->CurrentValue().empty()) {
-      value = absl::StrCat(flag->CurrentValue(), ",", value);
+    const bool twice = !here.insert(std::string(flag->Name())).second;
+    if (flag->IsOfType<std::vector<std::string>>()) {
+      if (repeated && !flag->CurrentValue().empty()) value = absl::StrCat(flag->CurrentValue(), ",", value);
+    } else if (twice && rule == Repeated::kRefused) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("flag --", flag->Name(), " is given twice, and can have one value only; remove one of them"));
     }
     std::string error;
     if (!flag->ParseFrom(value, &error)) {
-      // Abseil's text ends in a full stop, or is empty.
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name, " can't be '", value, "'", error.empty() ? "" : ": ", error));
+      return absl::InvalidArgumentError(absl::StrCat("--", name, " can't be '", value, "'", Hint(*flag, error)));
     }
   }
   return absl::OkStatus();
@@ -86,9 +98,9 @@ absl::Status Parse(const std::vector<std::string>& arguments, int depth, std::se
 
 }  // namespace
 
-absl::Status ParseFlags(int argc, const char* const* argv) {
+absl::Status ParseFlags(int argc, const char* const* argv, Repeated repeated) {
   std::set<std::string> seen;
-  return Parse(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), 0, &seen);
+  return Parse(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), 0, repeated, &seen);
 }
 
 bool WantsHelp(int argc, const char* const* argv) {

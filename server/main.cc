@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <ctime>
 #include <iostream>
 #include <map>
@@ -29,6 +28,7 @@
 #include "process/tuning.h"
 #include "proto/version.h"
 #include "server/model_event.h"
+#include "server/port_file.h"
 #include "server/reflection.h"
 #include "server/server.h"
 
@@ -149,19 +149,6 @@ void PrintAlgorithms() {
   }
 }
 
-// Replaces the file in one step, so that a reader never sees half of it.
-absl::Status WritePortFile(const std::string& path, const std::string& text) {
-  const std::string temporary = absl::StrCat(path, ".", getpid());
-  std::FILE* file = std::fopen(temporary.c_str(), "w");
-  bool written = file != nullptr && std::fputs(text.c_str(), file) >= 0;
-  if (file != nullptr) written = std::fclose(file) == 0 && written;
-  if (!written || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return absl::UnavailableError(absl::StrCat("can't write the port file ", path, "; does its folder exist?"));
-  }
-  return absl::OkStatus();
-}
-
 // A worker takes two connections, and the usual soft limit is 1024 files.
 void RaiseFileLimit() {
   rlimit files{};
@@ -192,8 +179,8 @@ void WatchStdin(int signal) {
   }).detach();
 }
 
-void Stopped(const std::string& port_file) {
-  if (!port_file.empty()) std::remove(port_file.c_str());
+void Stopped(PortFile* port_file) {
+  port_file->Remove();
   spdlog::info("event=stop");
 }
 
@@ -211,6 +198,8 @@ int Run() {
   pthread_sigmask(SIG_BLOCK, &first_signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
+  // Outlives all threads.
+  auto* const port_file = new PortFile(absl::GetFlag(FLAGS_port_file));
   ServerOptions options = Options();
   options.reflect = MakeReflection();
   ModelLog model_log;
@@ -221,12 +210,9 @@ int Run() {
   std::string config;
   for (const auto& [name, value] : Config()) absl::StrAppend(&config, " ", name, "=", value.empty() ? "\"\"" : value);
   spdlog::info("event=start version={} pid={}{}", kVersion, getpid(), config);
-  const std::string port_file = absl::GetFlag(FLAGS_port_file);
-  if (!port_file.empty()) {
-    const int port = (*server)->port();
-    const absl::Status written =
-        WritePortFile(port_file, absl::StrCat(port != 0 ? std::to_string(port) : address, "\n"));
-    if (!written.ok()) return Fail(written, kRuntime);
+  const int port = (*server)->port();
+  if (auto status = port_file->Write(port != 0 ? std::to_string(port) : address); !status.ok()) {
+    return Fail(status, kRuntime);
   }
   std::cout << "paramd listens on " << address << std::endl;
 
@@ -252,7 +238,7 @@ int Main(int argc, char** argv) {
               << FlagsHelp(kFlagsFile) << "  --flagfile\n      a file with flags, one a line\n";
     return kClean;
   }
-  if (auto status = ParseFlags(argc, argv); !status.ok()) return Fail(status, kUsage);
+  if (auto status = ParseFlags(argc, argv, Repeated::kRefused); !status.ok()) return Fail(status, kUsage);
   if (absl::GetFlag(FLAGS_version)) {
     std::cout << "paramd " << kVersion << "\n";
     return kClean;

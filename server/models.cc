@@ -10,6 +10,17 @@
 namespace paramd {
 namespace {
 
+// Names in an error, at most.
+constexpr size_t kNamed = 5;
+
+std::string Named(std::vector<std::string> names) {
+  if (names.size() > kNamed) {
+    names.resize(kNamed);
+    names.push_back("...");
+  }
+  return absl::StrJoin(names, ", ");
+}
+
 absl::Status Draining() { return absl::UnavailableError("the server is shutting down; try again when it is back"); }
 
 }  // namespace
@@ -130,15 +141,28 @@ absl::StatusOr<Models::Entry> Models::FindLocked(const std::string& name) const 
   std::vector<std::string> names;
   for (const auto& [other, model] : models_) {
     names.push_back(other);
-    if (names.size() == 5 && models_.size() > 5) {
-      names.push_back("...");
-      break;
-    }
+    if (names.size() > kNamed) break;
   }
   return absl::NotFoundError(absl::StrCat("there is no model '", name, "' on this server; ",
-                                          names.empty() ? "it has none" : "it has " + absl::StrJoin(names, ", "),
+                                          names.empty() ? "it has none" : "it has " + Named(std::move(names)),
                                           "; create it with `paramctl create`, or let a worker bring its "
                                           "specification"));
+}
+
+absl::Status Models::CheckPull(const Model& model) const {
+  if (!model.own_centers()) return absl::OkStatus();
+  std::vector<std::string> names;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = models_.find(model.name());
+    if (it == models_.end() || it->second.model.get() != &model || it->second.ensemble == nullptr) {
+      return absl::OkStatus();
+    }
+    for (const auto& member : it->second.ensemble->members()) names.push_back(member->name());
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "model '", model.name(), "' is an ensemble, whose own center is only what its members begin with; ",
+      names.empty() ? "no worker has joined yet that would have one" : "pull theirs: " + Named(std::move(names))));
 }
 
 absl::Status Models::Delete(const std::string& name) {

@@ -50,6 +50,9 @@ class Models {
   // daemon, than it has joined; INVALID_ARGUMENT for a worker that does not say which it has joined.
   absl::StatusOr<std::shared_ptr<Model>> Find(const v1::Participant& participant) const;
 
+  // FAILED_PRECONDITION for an ensemble, which has no trained center of its own: names the members, who have.
+  absl::Status CheckPull(const Model& model) const;
+
   // Also the members of an ensemble. Whoever waits in it gets NOT_FOUND.
   absl::Status Delete(const std::string& name);
 

@@ -299,6 +299,7 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
         });
       });
     case v1::ExchangeHeader::kPull:
+      if (auto status = environment_.models->CheckPull(*exchange->model); !status.ok()) return ReplyStatus(status);
       call.pull = true;
       return InModel([&](Model* in) { in->BeginPull(call, exchanged); });
     case v1::ExchangeHeader::kAwait:

@@ -5,12 +5,32 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/shape.h"
+#include "proto/text.h"
 
 namespace paramd::cli {
 namespace {
 
 absl::Status TensorError(const SafetensorsFile& file, const std::string& tensor, const std::string& cause) {
-  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor '", tensor, "': ", cause));
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor '", Quoted(tensor), "': ", cause));
+}
+
+// `to`: a path, or a stream.
+template <typename To>
+absl::Status Write(const To& to, const v1::ModelSpec& model, int64_t version, absl::Span<const float> center) {
+  std::vector<SafetensorsTensor> tensors;
+  for (const v1::Tensor& tensor : model.tensors()) {
+    SafetensorsTensor& written = tensors.emplace_back();
+    written.name = tensor.name();
+    written.shape.assign(tensor.shape().begin(), tensor.shape().end());
+    const auto size = ElementCount(written.shape);
+    if (!size || static_cast<uint64_t>(*size) > center.size()) {
+      return absl::InternalError(absl::StrCat("tensor '", tensor.name(), "' reaches beyond the center"));
+    }
+    written.values = center.subspan(0, static_cast<size_t>(*size));
+    center.remove_prefix(static_cast<size_t>(*size));
+  }
+  return WriteSafetensors(
+      to, tensors, {{"model", model.name()}, {"algorithm", model.algorithm()}, {"version", absl::StrCat(version)}});
 }
 
 }  // namespace
@@ -66,20 +86,12 @@ absl::StatusOr<std::vector<float>> ReadCenter(const SafetensorsFile& file, const
 
 absl::Status WriteCenter(const std::string& path, const v1::ModelSpec& model, int64_t version,
                          absl::Span<const float> center) {
-  std::vector<SafetensorsTensor> tensors;
-  for (const v1::Tensor& tensor : model.tensors()) {
-    SafetensorsTensor& written = tensors.emplace_back();
-    written.name = tensor.name();
-    written.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    const auto size = ElementCount(written.shape);
-    if (!size || static_cast<uint64_t>(*size) > center.size()) {
-      return absl::InternalError(absl::StrCat("tensor '", tensor.name(), "' reaches beyond the center"));
-    }
-    written.values = center.subspan(0, static_cast<size_t>(*size));
-    center.remove_prefix(static_cast<size_t>(*size));
-  }
-  return WriteSafetensors(
-      path, tensors, {{"model", model.name()}, {"algorithm", model.algorithm()}, {"version", absl::StrCat(version)}});
+  return Write(path, model, version, center);
+}
+
+absl::Status WriteCenter(std::ostream* out, const v1::ModelSpec& model, int64_t version,
+                         absl::Span<const float> center) {
+  return Write(out, model, version, center);
 }
 
 }  // namespace paramd::cli

@@ -3,6 +3,7 @@
 #define PARAMD_CLIENT_CLI_CENTER_FILE_H_
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ absl::StatusOr<std::vector<float>> ReadCenter(const SafetensorsFile& file, const
 
 // Writes a center of `model.tensors()`; model, algorithm and version are kept as metadata.
 absl::Status WriteCenter(const std::string& path, const v1::ModelSpec& model, int64_t version,
+                         absl::Span<const float> center);
+
+// The same, to a stream.
+absl::Status WriteCenter(std::ostream* out, const v1::ModelSpec& model, int64_t version,
                          absl::Span<const float> center);
 
 }  // namespace paramd::cli

@@ -134,7 +134,7 @@ OrderedJson AlgorithmsJson(const v1::ListAlgorithmsReply& reply) {
 }
 
 std::string JsonText(const OrderedJson& json, bool one_line) {
-  return json.dump(one_line ? -1 : 2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return json.dump(one_line ? -1 : 2, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace paramd::cli

@@ -12,14 +12,14 @@ constexpr int kExitClean = 0;
 constexpr int kExitRuntime = 1;
 constexpr int kExitUsage = 2;
 
-absl::Status RunVerb(const Invocation& invocation, std::ostream& out) {
+absl::Status RunVerb(const Invocation& invocation, const Output& to) {
   const auto timeout = CallTimeout(invocation.arguments);
   if (!timeout.ok()) return timeout.status();
   const auto admin = Admin::Connect(ServerAddress(invocation.arguments), *timeout);
   if (absl::IsInvalidArgument(admin.status())) return UsageError(std::string(admin.status().message()));
   if (!admin.ok()) return admin.status();
-  const auto status = FindVerb(*invocation.verb)(**admin, invocation.arguments, out);
-  if (status.ok() && !out.flush()) return absl::UnavailableError("can't write to standard output");
+  const auto status = FindVerb(*invocation.verb)(**admin, invocation.arguments, to);
+  if (status.ok() && !to.out.flush()) return absl::UnavailableError("can't write to standard output");
   return status;
 }
 
@@ -44,7 +44,7 @@ int RunParamctl(const std::vector<std::string>& words, std::ostream& out, std::o
     err << CommandHelp(spec);
     return kExitUsage;
   }
-  const auto status = RunVerb(*invocation, out);
+  const auto status = RunVerb(*invocation, {.out = out, .err = err});
   if (status.ok()) return kExitClean;
   err << "paramctl: " << status.message() << "\n";
   if (!IsUsageError(status)) return kExitRuntime;

@@ -1,47 +1,33 @@
 #include "client/cli/safetensors.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/shape.h"
+#include "files/whole_file.h"
+#include "proto/text.h"
 
 namespace paramd::cli {
 namespace {
-
-using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so are our copies");
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr char kMetadataKey[] = "__metadata__";
-
-// Bits of one element; 0 for a dtype that the format doesn't have.
-int ElementBits(const std::string& dtype) {
-  static const auto& bits = *new std::map<std::string, int>{
-      {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"BOOL", 8}, {"U8", 8},   {"I8", 8},
-      {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"F8_E8M0", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
-      {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"BF16", 16},   {"I32", 32}, {"U32", 32}, {"F32", 32},
-      {"C64", 64},        {"I64", 64},        {"U64", 64},    {"F64", 64},
-  };
-  const auto found = bits.find(dtype);
-  return found == bits.end() ? 0 : found->second;
-}
-
+constexpr uint64_t kNoEnd = UINT64_MAX;
+// Of a pipe, at a time.
+constexpr uint64_t kCopyBytes = uint64_t{1} << 20;
 absl::Status ErrnoError(const std::string& path, const char* what) {
   return absl::ErrnoToStatus(errno, absl::StrCat(path, ": ", what));
 }
@@ -51,81 +37,7 @@ absl::Status FileError(const std::string& path, const std::string& cause) {
 }
 
 absl::Status TensorError(const std::string& path, const std::string& tensor, const std::string& cause) {
-  return FileError(path, absl::StrCat("tensor '", tensor, "': ", cause));
-}
-
-// Notices keys that come twice in one object, which a parsed document doesn't show any more.
-class DuplicateKeys {
- public:
-  bool operator()(int /*depth*/, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) open_objects_.emplace_back();
-    if (event == Json::parse_event_t::object_end) open_objects_.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!open_objects_.back().insert(key).second && first_.empty()) first_ = absl::StrCat("'", key, "'");
-    }
-    return true;
-  }
-
-  const std::string& first() const { return first_; }  // quoted; empty if there is none
-
- private:
-  std::vector<std::set<std::string>> open_objects_;
-  std::string first_;
-};
-
-absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& path, const std::string& name, const Json& json) {
-  if (!json.is_object()) return TensorError(path, name, "its entry in the header is not an object");
-  SafetensorsEntry entry{.name = name};
-
-  const auto dtype = json.find("dtype");
-  if (dtype == json.end() || !dtype->is_string()) return TensorError(path, name, "it has no dtype, or not as a string");
-  entry.dtype = dtype->get<std::string>();
-  const int bits = ElementBits(entry.dtype);
-  if (bits == 0) return TensorError(path, name, absl::StrCat("unknown dtype ", dtype->dump()));
-
-  const auto shape = json.find("shape");
-  if (shape == json.end() || !shape->is_array()) return TensorError(path, name, "it has no shape, or not as a list");
-  for (const Json& size : *shape) {
-    if (!size.is_number_unsigned() || size.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
-      return TensorError(path, name, absl::StrCat("bad size ", size.dump(), " in its shape"));
-    }
-    entry.shape.push_back(static_cast<int64_t>(size.get<uint64_t>()));
-  }
-
-  const auto offsets = json.find("data_offsets");
-  if (offsets == json.end() || !offsets->is_array() || offsets->size() != 2 || !(*offsets)[0].is_number_unsigned() ||
-      !(*offsets)[1].is_number_unsigned()) {
-    return TensorError(path, name, "its data_offsets are not two unsigned integers");
-  }
-  entry.begin = (*offsets)[0].get<uint64_t>();
-  entry.end = (*offsets)[1].get<uint64_t>();
-  if (entry.end < entry.begin) {
-    return TensorError(path, name, absl::StrCat("its data ends at ", entry.end, " before it begins at ", entry.begin));
-  }
-
-  uint64_t total_bits = 0;
-  const auto elements = ElementCount(entry.shape);
-  if (!elements || __builtin_mul_overflow(static_cast<uint64_t>(*elements), static_cast<uint64_t>(bits), &total_bits)) {
-    return TensorError(path, name, absl::StrCat("its shape ", ShapeText(entry.shape), " overflows 64 bits"));
-  }
-  if (total_bits % 8 != 0 || entry.end - entry.begin != total_bits / 8) {
-    return TensorError(path, name,
-                       absl::StrCat("it has ", entry.end - entry.begin, " bytes of data, but ", entry.dtype,
-                                    " of shape ", ShapeText(entry.shape), " takes ", (total_bits + 7) / 8));
-  }
-  return entry;
-}
-
-absl::Status ParseMetadata(const std::string& path, const Json& json, std::map<std::string, std::string>* metadata) {
-  if (!json.is_object()) return FileError(path, absl::StrCat(kMetadataKey, " is not an object"));
-  for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) {
-      return FileError(path, absl::StrCat(kMetadataKey, " holds '", key, "', which is not a string"));
-    }
-    metadata->emplace(key, value.get<std::string>());
-  }
-  return absl::OkStatus();
+  return FileError(path, absl::StrCat("tensor '", Quoted(tensor), "': ", cause));
 }
 
 // The tensors must fill the data exactly: one after the other, in any order of the header, without overlap or hole.
@@ -139,8 +51,9 @@ absl::Status CheckPlaces(const std::string& path, const std::vector<SafetensorsE
                                       " bytes of data; was it cut off?"));
     }
     if (entry.begin < filled) {
-      return TensorError(path, entry.name,
-                         absl::StrCat("its data overlaps that of '", previous == nullptr ? "" : previous->name, "'"));
+      return TensorError(
+          path, entry.name,
+          absl::StrCat("its data overlaps that of '", previous == nullptr ? "" : Quoted(previous->name), "'"));
     }
     if (entry.begin > filled) {
       return TensorError(path, entry.name,
@@ -155,13 +68,7 @@ absl::Status CheckPlaces(const std::string& path, const std::vector<SafetensorsE
   return absl::OkStatus();
 }
 
-// Dumped leniently and read back, anything but UTF-8 comes out shorter.
-bool IsUtf8(const std::string& text) {
-  const std::string dumped = Json(text).dump(-1, ' ', false, Json::error_handler_t::ignore);
-  return Json::parse(dumped, nullptr, false) == Json(text);
-}
-
-std::string Quoted(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string JsonString(const std::string& text) { return nlohmann::json(text).dump(); }
 
 absl::StatusOr<std::string> MakeHeader(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
                                        const std::map<std::string, std::string>& metadata) {
@@ -170,14 +77,14 @@ absl::StatusOr<std::string> MakeHeader(const std::string& path, const std::vecto
     std::vector<std::string> pairs;
     for (const auto& [key, value] : metadata) {
       if (!IsUtf8(key) || !IsUtf8(value)) return FileError(path, "its metadata is not UTF-8");
-      pairs.push_back(absl::StrCat(Quoted(key), ":", Quoted(value)));
+      pairs.push_back(absl::StrCat(JsonString(key), ":", JsonString(value)));
     }
-    members.push_back(absl::StrCat(Quoted(kMetadataKey), ":{", absl::StrJoin(pairs, ","), "}"));
+    members.push_back(absl::StrCat(JsonString(kSafetensorsMetadata), ":{", absl::StrJoin(pairs, ","), "}"));
   }
   std::set<std::string> names;
   uint64_t offset = 0;
   for (const SafetensorsTensor& tensor : tensors) {
-    if (tensor.name == kMetadataKey || !IsUtf8(tensor.name)) {
+    if (tensor.name == kSafetensorsMetadata || !IsUtf8(tensor.name)) {
       return TensorError(path, tensor.name, "the format can't hold a tensor of this name");
     }
     if (!names.insert(tensor.name).second) return TensorError(path, tensor.name, "it comes twice");
@@ -187,7 +94,7 @@ absl::StatusOr<std::string> MakeHeader(const std::string& path, const std::vecto
                          absl::StrCat(tensor.values.size(), " values don't fit shape ", ShapeText(tensor.shape)));
     }
     const uint64_t end = offset + tensor.values.size() * sizeof(float);
-    members.push_back(absl::StrCat(Quoted(tensor.name), ":{\"dtype\":\"F32\",\"shape\":[",
+    members.push_back(absl::StrCat(JsonString(tensor.name), ":{\"dtype\":\"F32\",\"shape\":[",
                                    absl::StrJoin(tensor.shape, ","), "],\"data_offsets\":[", offset, ",", end, "]}"));
     offset = end;
   }
@@ -200,25 +107,14 @@ absl::StatusOr<std::string> MakeHeader(const std::string& path, const std::vecto
   return header;
 }
 
-absl::Status WriteBytes(int descriptor, const std::string& path, const void* bytes, uint64_t size) {
-  const char* at = static_cast<const char*>(bytes);
-  while (size > 0) {
-    const ssize_t written = ::write(descriptor, at, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return ErrnoError(path, "can't write");
-    at += written;
-    size -= static_cast<uint64_t>(written);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WriteAll(int descriptor, const std::string& path, const std::string& header,
-                      const std::vector<SafetensorsTensor>& tensors) {
+// `write` takes a string_view.
+template <typename Write>
+absl::Status WriteAll(const std::string& header, const std::vector<SafetensorsTensor>& tensors, const Write& write) {
   const uint64_t length = header.size();
-  if (auto status = WriteBytes(descriptor, path, &length, kLengthBytes); !status.ok()) return status;
-  if (auto status = WriteBytes(descriptor, path, header.data(), length); !status.ok()) return status;
+  if (auto status = write({reinterpret_cast<const char*>(&length), kLengthBytes}); !status.ok()) return status;
+  if (auto status = write(header); !status.ok()) return status;
   for (const SafetensorsTensor& tensor : tensors) {
-    auto status = WriteBytes(descriptor, path, tensor.values.data(), tensor.values.size() * sizeof(float));
+    auto status = write({reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * sizeof(float)});
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -227,83 +123,98 @@ absl::Status WriteAll(int descriptor, const std::string& path, const std::string
 }  // namespace
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return ErrnoError(path, "can't open");
-  SafetensorsFile file(path, descriptor);
+  const bool standard_input = path == "-";
+  const int descriptor =
+      standard_input ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  SafetensorsFile file(standard_input ? "standard input" : path, descriptor);
+  if (descriptor < 0) return ErrnoError(file.path_, "can't open");
+  if (auto status = file.Prepare(standard_input); !status.ok()) return status;
   if (auto status = file.ReadHeader(); !status.ok()) return status;
   return file;
 }
 
 SafetensorsFile::~SafetensorsFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  for (const int descriptor : {descriptor_, source_}) {
+    if (descriptor >= 0) ::close(descriptor);
+  }
 }
 
 SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
+      source_(std::exchange(other.source_, -1)),
+      bytes_(other.bytes_),
       data_offset_(other.data_offset_),
-      tensors_(std::move(other.tensors_)),
-      metadata_(std::move(other.metadata_)) {}
+      header_(std::move(other.header_)) {}
 
 SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(source_, other.source_);
+  std::swap(bytes_, other.bytes_);
   std::swap(data_offset_, other.data_offset_);
-  std::swap(tensors_, other.tensors_);
-  std::swap(metadata_, other.metadata_);
+  std::swap(header_, other.header_);
   return *this;
 }
 
-absl::Status SafetensorsFile::ReadHeader() {
-  struct stat status_of_file;
-  if (::fstat(descriptor_, &status_of_file) != 0) return ErrnoError(path_, "can't read");
-  if (!S_ISREG(status_of_file.st_mode)) return FileError(path_, "not a regular file");
-  const auto file_bytes = static_cast<uint64_t>(status_of_file.st_size);
-  if (file_bytes < kLengthBytes) {
-    return FileError(path_, absl::StrCat("not a safetensors file: it has only ", file_bytes, " bytes"));
+absl::Status SafetensorsFile::Prepare(bool standard_input) {
+  struct stat kind;
+  if (::fstat(descriptor_, &kind) != 0) return ErrnoError(path_, "can't read");
+  if (S_ISDIR(kind.st_mode)) return FileError(path_, "it is a directory");
+  // Somebody may have read from standard input before.
+  if (S_ISREG(kind.st_mode) && (!standard_input || ::lseek(descriptor_, 0, SEEK_CUR) == 0)) {
+    bytes_ = static_cast<uint64_t>(kind.st_size);
+    return absl::OkStatus();
   }
+  source_ = std::exchange(descriptor_, ::memfd_create("safetensors", MFD_CLOEXEC));
+  return descriptor_ >= 0 ? absl::OkStatus() : ErrnoError(path_, "can't keep what is read");
+}
 
+absl::Status SafetensorsFile::Fill(uint64_t bytes) {
+  std::vector<char> buffer;
+  while (source_ >= 0 && bytes_ < bytes) {
+    buffer.resize(std::min<uint64_t>(kCopyBytes, bytes - bytes_));
+    const ssize_t got = ::read(source_, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoError(path_, "can't read");
+    if (got == 0) break;
+    for (ssize_t kept = 0; kept < got;) {
+      const ssize_t written = ::write(descriptor_, buffer.data() + kept, static_cast<size_t>(got - kept));
+      if (written < 0 && errno != EINTR) return ErrnoError(path_, "can't keep what is read");
+      kept += std::max<ssize_t>(written, 0);
+    }
+    bytes_ += static_cast<uint64_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsFile::ReadHeader() {
+  if (auto status = Fill(kLengthBytes); !status.ok()) return status;
+  if (bytes_ < kLengthBytes) {
+    return FileError(path_, absl::StrCat("not a safetensors file: it has only ", bytes_, " bytes"));
+  }
   uint64_t length = 0;
   if (auto status = ReadBytes(0, reinterpret_cast<char*>(&length), kLengthBytes); !status.ok()) return status;
   if (length > kMaxHeaderBytes) {
     return FileError(path_, absl::StrCat("not a safetensors file: its header would take ", length, " bytes, more than ",
                                          kMaxHeaderBytes));
   }
-  if (length > file_bytes - kLengthBytes) {
-    return FileError(path_, absl::StrCat("its header takes ", length, " bytes, but the file ends after ",
-                                         file_bytes - kLengthBytes, "; was it cut off?"));
-  }
-  std::string header(length, '\0');
-  if (auto status = ReadBytes(kLengthBytes, header.data(), length); !status.ok()) return status;
-  if (header.empty() || header[0] != '{') {
-    return FileError(path_, "not a safetensors file: its header does not begin with '{'");
-  }
-
-  // The parser would take a zero byte for the end.
-  if (header.find('\0') != std::string::npos) {
-    return FileError(path_, "its header is not well-formed JSON: it holds a zero byte (only spaces may pad it)");
-  }
-  DuplicateKeys duplicates;
-  const Json json = Json::parse(header, std::ref(duplicates), /*allow_exceptions=*/false);
-  if (!json.is_object()) return FileError(path_, "its header is not well-formed JSON");
-  if (!duplicates.first().empty()) {
-    return FileError(path_, absl::StrCat("its header has ", duplicates.first(), " twice"));
-  }
-
-  for (const auto& [name, value] : json.items()) {
-    if (name == kMetadataKey) {
-      if (auto status = ParseMetadata(path_, value, &metadata_); !status.ok()) return status;
-      continue;
-    }
-    auto entry = ParseEntry(path_, name, value);
-    if (!entry.ok()) return entry.status();
-    tensors_.push_back(*std::move(entry));
-  }
-  std::stable_sort(tensors_.begin(), tensors_.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
   data_offset_ = kLengthBytes + length;
-  return CheckPlaces(path_, tensors_, file_bytes - data_offset_);
+  if (auto status = Fill(data_offset_); !status.ok()) return status;
+  if (data_offset_ > bytes_) {
+    return FileError(path_, absl::StrCat("its header takes ", length, " bytes, but the file ends after ",
+                                         bytes_ - kLengthBytes, "; was it cut off?"));
+  }
+  std::string text(length, '\0');
+  if (auto status = ReadBytes(kLengthBytes, text.data(), length); !status.ok()) return status;
+  auto header = ParseSafetensorsHeader(text);
+  if (!header.ok()) return FileError(path_, std::string(header.status().message()));
+  header_ = *std::move(header);
+  // All of its data, and what would be too much.
+  uint64_t end = 0;
+  for (const SafetensorsEntry& entry : header_.tensors) end = std::max(end, entry.end);
+  if (auto status = Fill(end < kNoEnd - data_offset_ ? data_offset_ + end + 1 : kNoEnd); !status.ok()) return status;
+  return CheckPlaces(path_, header_.tensors, bytes_ - data_offset_);
 }
 
 absl::Status SafetensorsFile::ReadBytes(uint64_t offset, char* bytes, uint64_t size) const {
@@ -336,34 +247,21 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<Safeten
                               const std::map<std::string, std::string>& metadata) {
   const auto header = MakeHeader(path, tensors, metadata);
   if (!header.ok()) return header.status();
+  auto file = WholeFile::Open(path);
+  if (!file.ok()) return file.status();
+  auto status = WriteAll(*header, tensors, [&](absl::string_view bytes) { return file->Write(bytes); });
+  return status.ok() ? file->Publish() : status;
+}
 
-  std::error_code ignored;
-  const auto kind = std::filesystem::status(path, ignored).type();
-  if (kind == std::filesystem::file_type::directory) return FileError(path, "can't write: it is a directory");
-  if (kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::not_found) {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (descriptor < 0) return ErrnoError(path, "can't open");
-    const auto status = WriteAll(descriptor, path, *header, tensors);
-    ::close(descriptor);
-    return status;
-  }
-
-  // Behind a symbolic link it is the file that is replaced, not the link.
-  const auto resolved = std::filesystem::weakly_canonical(path, ignored).string();
-  const std::string target = resolved.empty() ? path : resolved;
-  std::string temporary = target + ".XXXXXX";
-  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (descriptor < 0) return ErrnoError(path, "can't create a file in its folder");
-  auto status = WriteAll(descriptor, path, *header, tensors);
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (status.ok() && (::fchmod(descriptor, 0666 & ~mask) != 0 || ::fsync(descriptor) != 0)) {
-    status = ErrnoError(path, "can't write");
-  }
-  if (::close(descriptor) != 0 && status.ok()) status = ErrnoError(path, "can't write");
-  if (status.ok() && ::rename(temporary.c_str(), target.c_str()) != 0) status = ErrnoError(path, "can't rename to it");
-  if (!status.ok()) ::unlink(temporary.c_str());
-  return status;
+absl::Status WriteSafetensors(std::ostream* out, const std::vector<SafetensorsTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  const std::string name = "standard output";
+  const auto header = MakeHeader(name, tensors, metadata);
+  if (!header.ok()) return header.status();
+  return WriteAll(*header, tensors, [&](absl::string_view bytes) {
+    out->write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return out->flush() ? absl::OkStatus() : absl::UnavailableError(absl::StrCat(name, ": can't write"));
+  });
 }
 
 }  // namespace paramd::cli

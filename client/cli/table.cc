@@ -1,12 +1,14 @@
 #include "client/cli/table.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/text.h"
 
 namespace paramd::cli {
 namespace {
@@ -28,10 +30,7 @@ Table::Table(std::vector<std::string> headings) {
 }
 
 void Table::AddRow(std::vector<std::string> cells) {
-  for (std::string& cell : cells) {
-    std::replace_if(
-        cell.begin(), cell.end(), [](char byte) { return absl::ascii_iscntrl(static_cast<unsigned char>(byte)); }, '?');
-  }
+  for (std::string& cell : cells) cell = Printable(cell);
   cells.resize(right_.size());
   rows_.push_back(std::move(cells));
 }
@@ -83,5 +82,10 @@ std::string DurationText(double seconds) {
 }
 
 std::string FigureText(double value) { return absl::StrFormat("%.4g", value); }
+
+std::string NumberText(double value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
 
 }  // namespace paramd::cli

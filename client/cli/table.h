@@ -9,7 +9,7 @@
 namespace paramd::cli {
 
 // Columns as wide as their widest cell, two spaces apart. A heading that begins with '>' aligns its column to the
-// right. Cells are UTF-8; control characters in them are shown as '?'.
+// right. Cells are made printable (proto/text.h).
 class Table {
  public:
   explicit Table(std::vector<std::string> headings);
@@ -28,7 +28,8 @@ class Table {
 std::string CountText(uint64_t count);     // 1,234,567
 std::string BytesText(uint64_t bytes);     // 512 B, 1.5 MiB
 std::string DurationText(double seconds);  // 0.25 s, 12.5 s, 3m 05s, 2h 01m, 3d 04h
-std::string FigureText(double value);      // four significant digits
+std::string FigureText(double value);      // of a measurement: four significant digits
+std::string NumberText(double value);      // the shortest that reads back as the same number
 
 }  // namespace paramd::cli
 

@@ -1,7 +1,6 @@
 #include "client/cli/text_view.h"
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +10,7 @@
 #include "client/cli/shape.h"
 #include "client/cli/table.h"
 #include "client/cli/words.h"
+#include "proto/text.h"
 
 namespace paramd::cli {
 namespace {
@@ -94,15 +94,10 @@ void ForEachRecord(const v1::GetHistoryReply& history, int64_t last, const std::
   }
 }
 
-std::string CsvCell(const std::string& text) {
+std::string CsvCell(const std::string& cell) {
+  const std::string text = Printable(cell);
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
-}
-
-// The shortest text that reads back as the same number.
-std::string CsvNumber(double value) {
-  char text[32];
-  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }
 
 }  // namespace
@@ -143,7 +138,7 @@ std::string ModelText(const v1::ModelInfo& model) {
 
   Table hyperparameters({"HYPERPARAMETER", ">VALUE"});
   for (const v1::Hyperparameter& each : spec.hyperparameters()) {
-    hyperparameters.AddRow({each.name(), FigureText(each.value())});
+    hyperparameters.AddRow({each.name(), NumberText(each.value())});
   }
   if (spec.hyperparameters_size() > 0) absl::StrAppend(&text, "\n", hyperparameters.Text());
 
@@ -183,7 +178,7 @@ std::string HistoryText(const v1::GetHistoryReply& history, int64_t last) {
   absl::StrAppend(&text, "\n", table.Text());
 
   for (const v1::WorkerHistory& series : history.workers()) {
-    const std::string name = series.worker().empty() ? "mean" : series.worker();
+    const std::string name = series.worker().empty() ? "mean" : Printable(series.worker());
     if (const int hidden = FirstRecord(series.records_size(), last); hidden > 0) {
       absl::StrAppend(&text, name, ": ", CountText(static_cast<uint64_t>(hidden)),
                       " earlier records not shown (--last=0 shows all)\n");
@@ -202,10 +197,10 @@ std::string HistoryCsv(const v1::GetHistoryReply& history, int64_t last) {
   text += "\n";
   ForEachRecord(history, last, metric_names,
                 [&](const v1::WorkerHistory& series, const v1::HistoryRecord& record, const auto& metrics) {
-                  absl::StrAppend(&text, CsvCell(series.worker()), ",", record.step(), ",", CsvNumber(record.epoch()),
-                                  ",", CsvNumber(record.time_s()), ",", CsvNumber(record.loss()));
+                  absl::StrAppend(&text, CsvCell(series.worker()), ",", record.step(), ",", NumberText(record.epoch()),
+                                  ",", NumberText(record.time_s()), ",", NumberText(record.loss()));
                   for (const double* metric : metrics) {
-                    absl::StrAppend(&text, ",", metric == nullptr ? "" : CsvNumber(*metric));
+                    absl::StrAppend(&text, ",", metric == nullptr ? "" : NumberText(*metric));
                   }
                   text += "\n";
                 });
@@ -214,14 +209,14 @@ std::string HistoryCsv(const v1::GetHistoryReply& history, int64_t last) {
 
 std::string StatusText(const v1::ServerStatus& status) {
   std::string text = absl::StrCat(
-      "paramd ", status.version(), ", up ", DurationText(status.uptime_s()), status.draining() ? ", draining" : "",
-      "; ", "sessions ", CountText(status.sessions()), "; in flight ", BytesText(status.in_flight_bytes()), " of ",
-      BytesText(status.max_in_flight_bytes()), ", ", CountText(status.queued_exchanges()), " queued; shared ",
-      BytesText(status.shared_bytes()), " of ", BytesText(status.max_shared_bytes()), ", with ",
-      CountText(status.segments()), " workers; memory ", BytesText(status.resident_bytes()), ", of it base centers ",
-      BytesText(status.base_bytes()), ", rounds ", BytesText(status.round_bytes()), ", histories ",
-      BytesText(status.history_bytes()), " of ", BytesText(status.max_history_bytes()), "\n\n",
-      ModelsText(status.models()));
+      "paramd ", Printable(status.version()), ", up ", DurationText(status.uptime_s()),
+      status.draining() ? ", draining" : "", "; ", "sessions ", CountText(status.sessions()), "; in flight ",
+      BytesText(status.in_flight_bytes()), " of ", BytesText(status.max_in_flight_bytes()), ", ",
+      CountText(status.queued_exchanges()), " queued; shared ", BytesText(status.shared_bytes()), " of ",
+      BytesText(status.max_shared_bytes()), ", with ", CountText(status.segments()), " workers; memory ",
+      BytesText(status.resident_bytes()), ", of it base centers ", BytesText(status.base_bytes()), ", rounds ",
+      BytesText(status.round_bytes()), ", histories ", BytesText(status.history_bytes()), " of ",
+      BytesText(status.max_history_bytes()), "\n\n", ModelsText(status.models()));
   Table workers(WorkerHeadings(true));
   bool any = false;
   for (const v1::ModelInfo& model : status.models()) {
@@ -235,11 +230,11 @@ std::string StatusText(const v1::ServerStatus& status) {
 std::string AlgorithmsText(const v1::ListAlgorithmsReply& reply) {
   std::string text;
   for (const v1::AlgorithmInfo& algorithm : reply.algorithms()) {
-    absl::StrAppend(&text, text.empty() ? "" : "\n", algorithm.name(), " (", algorithm.default_consistency(),
-                    "): ", algorithm.description(), "\n");
+    absl::StrAppend(&text, text.empty() ? "" : "\n", Printable(algorithm.name()), " (",
+                    Printable(algorithm.default_consistency()), "): ", Printable(algorithm.description()), "\n");
     Table table({"HYPERPARAMETER", ">DEFAULT", ">MIN", ">MAX", "MEANING"});
     for (const v1::AlgorithmInfo::Parameter& each : algorithm.hyperparameters()) {
-      table.AddRow({each.name(), FigureText(each.default_value()), FigureText(each.min()), FigureText(each.max()),
+      table.AddRow({each.name(), NumberText(each.default_value()), NumberText(each.min()), NumberText(each.max()),
                     each.description()});
     }
     if (algorithm.hyperparameters_size() > 0) text += table.Text(2);

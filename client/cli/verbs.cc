@@ -1,5 +1,6 @@
 #include "client/cli/verbs.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/cli/center_file.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/json_view.h"
 #include "client/cli/model_spec.h"
 #include "client/cli/outcome.h"
@@ -35,6 +37,29 @@ void Print(const Arguments& arguments, const std::string& text, const OrderedJso
 
 absl::Status Annotate(const absl::Status& status, const std::string& before) {
   return absl::Status(status.code(), absl::StrCat(before, std::string(status.message())));
+}
+
+// Whether that is what our words go to, too.
+bool IsStandardOutput(const std::string& path) {
+  if (path == "-" || path == "/dev/stdout") return true;
+  struct stat file {};
+  struct stat output {};
+  if (::stat(path.c_str(), &file) != 0 || ::fstat(STDOUT_FILENO, &output) != 0) return false;
+  return !S_ISCHR(file.st_mode) && file.st_dev == output.st_dev && file.st_ino == output.st_ino;
+}
+
+// What is left to say of a commit that did not end well.
+std::string WhatBecame(CommitState state) {
+  switch (state) {
+    case CommitState::kApplied:
+      return "the commit is in the center, but: ";
+    case CommitState::kUnknown:
+      return "the commit may be in the center: ";
+    case CommitState::kNone:
+    case CommitState::kNotApplied:
+      break;
+  }
+  return "";
 }
 
 absl::StatusOr<v1::ModelSpec> SpecOf(const Arguments& arguments) {
@@ -72,7 +97,7 @@ absl::StatusOr<absl::Duration> CallTimeout(const Arguments& arguments) {
   return absl::Seconds(*seconds);
 }
 
-absl::Status Create(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to) {
   auto spec = SpecOf(arguments);
   if (!spec.ok()) return spec.status();
   const std::string path = arguments.Value("from");
@@ -80,10 +105,12 @@ absl::Status Create(Admin& admin, const Arguments& arguments, std::ostream& out)
     return UsageError("create needs tensors: --tensor=NAME:ROWSxCOLS for each, or --from=FILE");
   }
 
+  std::string source;
   absl::StatusOr<std::vector<float>> center = std::vector<float>();
   if (!path.empty()) {
     const auto file = SafetensorsFile::Open(path);
     if (!file.ok()) return file.status();
+    source = file->path();
     if (spec->tensors().empty()) {
       auto tensors = TensorsOf(*file);
       if (!tensors.ok()) return tensors.status();
@@ -97,8 +124,8 @@ absl::Status Create(Admin& admin, const Arguments& arguments, std::ostream& out)
   if (!model.ok()) return model.status();
   if (!path.empty()) {
     if (const auto status = admin.Initialize(spec->name(), *center); !status.ok()) {
-      return Annotate(status,
-                      absl::StrCat("model '", spec->name(), "' is there, but ", path, " did not become its center: "));
+      return Annotate(
+          status, absl::StrCat("model '", spec->name(), "' is there, but ", source, " did not become its center: "));
     }
     model = admin.GetModel(spec->name());
     if (!model.ok()) return model.status();
@@ -106,33 +133,33 @@ absl::Status Create(Admin& admin, const Arguments& arguments, std::ostream& out)
   Print(arguments,
         absl::StrCat("created ", model->spec().name(), ": ", model->spec().algorithm(), ", ",
                      model->spec().consistency(), ", ", CountText(model->parameters()), " parameters",
-                     path.empty() ? "" : ", initialized from " + path, "\n"),
-        ModelJson(*model), out);
+                     path.empty() ? "" : ", initialized from " + source, "\n"),
+        ModelJson(*model), to.out);
   return absl::OkStatus();
 }
 
-absl::Status List(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status List(Admin& admin, const Arguments& arguments, const Output& to) {
   const auto reply = admin.ListModels();
   if (!reply.ok()) return reply.status();
-  Print(arguments, ModelsText(reply->models()), ModelsJson(reply->models()), out);
+  Print(arguments, ModelsText(reply->models()), ModelsJson(reply->models()), to.out);
   return absl::OkStatus();
 }
 
-absl::Status Show(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status Show(Admin& admin, const Arguments& arguments, const Output& to) {
   const auto model = admin.GetModel(arguments.operands()[0]);
   if (!model.ok()) return model.status();
-  Print(arguments, ModelText(*model), ModelJson(*model), out);
+  Print(arguments, ModelText(*model), ModelJson(*model), to.out);
   return absl::OkStatus();
 }
 
-absl::Status Delete(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status Delete(Admin& admin, const Arguments& arguments, const Output& to) {
   const std::string& name = arguments.operands()[0];
   if (const auto status = admin.DeleteModel(name); !status.ok()) return status;
-  Print(arguments, absl::StrCat("deleted ", name, "\n"), {{"deleted", name}}, out);
+  Print(arguments, absl::StrCat("deleted ", name, "\n"), {{"deleted", name}}, to.out);
   return absl::OkStatus();
 }
 
-absl::Status Pull(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status Pull(Admin& admin, const Arguments& arguments, const Output& to) {
   const std::string& name = arguments.operands()[0];
   const std::string& path = arguments.operands()[1];
   const auto model = admin.GetModel(name);
@@ -140,60 +167,67 @@ absl::Status Pull(Admin& admin, const Arguments& arguments, std::ostream& out) {
   std::vector<float> center(model->parameters());
   const auto pulled = admin.Pull(name, absl::MakeSpan(center));
   if (!pulled.ok()) return pulled.status();
-  if (const auto status = WriteCenter(path, model->spec(), pulled->version, center); !status.ok()) return status;
+  const bool to_output = IsStandardOutput(path);
+  const auto written = to_output ? WriteCenter(&to.out, model->spec(), pulled->version, center)
+                                 : WriteCenter(path, model->spec(), pulled->version, center);
+  if (!written.ok()) return written;
+  const std::string file = to_output ? "standard output" : path;
   Print(arguments,
         absl::StrCat("pulled version ", CountText(static_cast<uint64_t>(pulled->version)), " of ", name, " (",
-                     BytesText(center.size() * sizeof(float)), ") to ", path,
+                     BytesText(center.size() * sizeof(float)), ") to ", file,
                      model->problem().empty() ? "" : "; it has a problem: ", model->problem(), "\n"),
         {{"model", name},
          {"version", pulled->version},
          {"parameters", center.size()},
-         {"file", path},
+         {"file", file},
          {"problem", model->problem()}},
-        out);
+        to_output ? to.err : to.out);
   return absl::OkStatus();
 }
 
-absl::Status Commit(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to) {
   const std::string& name = arguments.operands()[0];
-  const std::string& path = arguments.operands()[1];
   const auto timeout = CallTimeout(arguments);
   if (!timeout.ok()) return timeout.status();
-  const auto file = SafetensorsFile::Open(path);
+  const auto file = SafetensorsFile::Open(arguments.operands()[1]);
   if (!file.ok()) return file.status();
   const auto model = admin.GetModel(name);
   if (!model.ok()) return model.status();
   const auto update = ReadCenter(*file, model->spec().tensors());
   if (!update.ok()) return update.status();
 
+  // A worker that is interrupted leaves, so that nobody waits for it.
+  const Interrupt interrupt;
   auto worker = Worker::Join({.server = ServerAddress(arguments),
                               .model = name,
                               .worker = arguments.Value("worker"),
                               .join_timeout = *timeout,
-                              .rpc_timeout = *timeout});
+                              .rpc_timeout = *timeout,
+                              .stop = interrupt.token()});
   if (!worker.ok()) return worker.status();
   // Some algorithms merge a commit only with the center that it was made from.
   std::vector<float> center(update->size());
   absl::StatusOr<Exchanged> committed = (*worker)->Pull(absl::MakeSpan(center), *timeout);
   if (committed.ok()) committed = (*worker)->Commit(*update, *timeout);
+  const CommitState state = (*worker)->last_commit();
   const auto left = (*worker)->Leave(committed.ok() ? "" : std::string(committed.status().message()));
-  if (!committed.ok()) return committed.status();
+  if (!committed.ok()) return Annotate(committed.status(), WhatBecame(state));
   if (!left.ok()) return Annotate(left, "committed, but could not leave: ");
   const uint64_t incarnation = (*worker)->incarnation();
   Print(arguments,
-        absl::StrCat("committed ", path, " to ", name, " as ", arguments.Value("worker"), " (incarnation ", incarnation,
-                     "): version ", CountText(static_cast<uint64_t>(committed->version)), ", staleness ",
+        absl::StrCat("committed ", file->path(), " to ", name, " as ", arguments.Value("worker"), " (incarnation ",
+                     incarnation, "): version ", CountText(static_cast<uint64_t>(committed->version)), ", staleness ",
                      committed->staleness, "\n"),
         {{"model", name},
          {"worker", arguments.Value("worker")},
          {"incarnation", incarnation},
          {"version", committed->version},
          {"staleness", committed->staleness}},
-        out);
+        to.out);
   return absl::OkStatus();
 }
 
-absl::Status ShowHistory(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status ShowHistory(Admin& admin, const Arguments& arguments, const Output& to) {
   const std::string format = arguments.Value("format", arguments.Has("json") ? "json" : "table");
   if (format != "table" && format != "csv" && format != "json") {
     return UsageError(absl::StrCat("--format=", format, ": not one of table, csv, json"));
@@ -209,16 +243,16 @@ absl::Status ShowHistory(Admin& admin, const Arguments& arguments, std::ostream&
   const auto history = admin.GetHistory(request);
   if (!history.ok()) return history.status();
   if (format == "csv") {
-    out << HistoryCsv(*history, *last);
+    to.out << HistoryCsv(*history, *last);
   } else if (format == "json") {
-    out << JsonText(HistoryJson(request.model(), *history, *last));
+    to.out << JsonText(HistoryJson(request.model(), *history, *last));
   } else {
-    out << HistoryText(*history, *last);
+    to.out << HistoryText(*history, *last);
   }
   return absl::OkStatus();
 }
 
-absl::Status ShowStatus(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status ShowStatus(Admin& admin, const Arguments& arguments, const Output& to) {
   const bool watch = arguments.Has("watch");
   const auto interval = arguments.Number("watch", kDefaultWatchSeconds, 0.1);
   if (!interval.ok()) return interval.status();
@@ -231,17 +265,17 @@ absl::Status ShowStatus(Admin& admin, const Arguments& arguments, std::ostream& 
       if (auto whole = admin.GetModel(model.spec().name()); whole.ok()) model = *std::move(whole);
     }
     if (arguments.Has("json")) {
-      out << JsonText(StatusJson(*status), /*one_line=*/watch);
+      to.out << JsonText(StatusJson(*status), /*one_line=*/watch);
     } else {
-      out << (clear ? "\x1b[H\x1b[2J" : "") << StatusText(*status) << (watch && !clear ? "\n" : "");
+      to.out << (clear ? "\x1b[H\x1b[2J" : "") << StatusText(*status) << (watch && !clear ? "\n" : "");
     }
-    out.flush();
+    to.out.flush();
     if (watch) absl::SleepFor(absl::Seconds(*interval));
-  } while (watch && out.good());
+  } while (watch && to.out.good());
   return absl::OkStatus();
 }
 
-absl::Status Wait(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status Wait(Admin& admin, const Arguments& arguments, const Output& to) {
   const std::string& name = arguments.operands()[0];
   const auto workers = arguments.Integer("workers", 1, 1);
   if (!workers.ok()) return workers.status();
@@ -261,7 +295,7 @@ absl::Status Wait(Admin& admin, const Arguments& arguments, std::ostream& out) {
       Print(arguments,
             absl::StrCat("all ", outcome.joined, " workers of ", name, " are done; version ",
                          CountText(static_cast<uint64_t>(model->version())), "\n"),
-            {{"model", name}, {"workers", outcome.joined}, {"version", model->version()}}, out);
+            {{"model", name}, {"workers", outcome.joined}, {"version", model->version()}}, to.out);
       return absl::OkStatus();
     }
     if (absl::Now() >= deadline) {
@@ -274,10 +308,10 @@ absl::Status Wait(Admin& admin, const Arguments& arguments, std::ostream& out) {
   }
 }
 
-absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, std::ostream& out) {
+absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, const Output& to) {
   const auto reply = admin.ListAlgorithms();
   if (!reply.ok()) return reply.status();
-  Print(arguments, AlgorithmsText(*reply), AlgorithmsJson(*reply), out);
+  Print(arguments, AlgorithmsText(*reply), AlgorithmsJson(*reply), to.out);
   return absl::OkStatus();
 }
 

@@ -14,20 +14,26 @@
 
 namespace paramd::cli {
 
-// Does one thing and writes what came of it to `out`. Errors: those of Admin and of files; usage errors (see
-// arguments.h) for values of flags that make no sense.
-using Verb = absl::Status (*)(Admin& admin, const Arguments& arguments, std::ostream& out);
+// Where a verb writes.
+struct Output {
+  std::ostream& out;
+  std::ostream& err;  // for words to people when data go to `out`
+};
 
-absl::Status Create(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status List(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status Show(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status Delete(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status Pull(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status Commit(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status ShowHistory(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status ShowStatus(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status Wait(Admin& admin, const Arguments& arguments, std::ostream& out);
-absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, std::ostream& out);
+// Does one thing and writes what came of it. Errors: those of Admin and of files; usage errors (see
+// arguments.h) for values of flags that make no sense.
+using Verb = absl::Status (*)(Admin& admin, const Arguments& arguments, const Output& to);
+
+absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status List(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status Show(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status Delete(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status Pull(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status ShowHistory(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status ShowStatus(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status Wait(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, const Output& to);
 
 // The verbs' and the program's flags.
 const CommandSpec& ParamctlSpec();

@@ -1,12 +1,17 @@
 // The whole of paramctl against a real server.
 #include "client/cli/paramctl.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -15,6 +20,7 @@
 #include "client/cli/verbs.h"
 #include "client/worker.h"
 #include "server/server.h"
+#include "tests/support/await.h"
 
 namespace paramd::cli {
 namespace {
@@ -93,6 +99,15 @@ class House {
   std::filesystem::path folder_;
 };
 
+// "live waiting", for instance; empty if there is no such worker.
+std::string FindState(const nlohmann::json& model, const std::string& name) {
+  for (const auto& worker : model["workers"]) {
+    if (worker["worker"] != name) continue;
+    return worker["state"].get<std::string>() + (worker["waiting"].get<bool>() ? " waiting" : "");
+  }
+  return "";
+}
+
 TEST_CASE("A model lives from create to delete") {
   const House house;
   CHECK(house.Must({"list"}) == "no models\n");
@@ -139,6 +154,71 @@ TEST_CASE("A center goes in from a file, is committed to, and comes out into a f
   REQUIRE(workers.size() == 1);
   CHECK(workers[0]["worker"] == "by-hand");
   CHECK(workers[0]["state"] == "left");
+}
+
+TEST_CASE("With - data go to standard output, and words to standard error") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  house.Must({"pull", "m", house.File("out")});
+  std::ifstream file(house.File("out"), std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  for (const std::string path : {"-", "/dev/stdout"}) {
+    const Result result = house.Run({"pull", "m", path});
+    CHECK(result.exit_code == 0);
+    CHECK(result.out == bytes);
+    CHECK(result.err == "pulled version 0 of m (20 B) to standard output\n");
+    CHECK(nlohmann::json::parse(house.Run({"pull", "m", path, "--json"}).err)["file"] == "standard output");
+  }
+  CHECK_FALSE(std::filesystem::exists("-"));
+}
+
+TEST_CASE("With - data come from standard input") {
+  const House house;
+  const std::string start = house.Write("start", {1, 2, 3, 4}, 5);
+  const int own = ::dup(STDIN_FILENO);
+  const auto with_input = [&](const std::string& path, const std::vector<std::string>& words) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    REQUIRE(::dup2(file, STDIN_FILENO) >= 0);
+    ::close(file);
+    const std::string out = house.Must(words);
+    ::dup2(own, STDIN_FILENO);
+    return out;
+  };
+  CHECK_THAT(with_input(start, {"create", "m", "--algorithm=downpour", "--from=-"}),
+             Catch::Contains("initialized from standard input"));
+  CHECK_THAT(with_input(start, {"commit", "m", "-", "--worker=w"}), Catch::Contains("committed standard input to m"));
+  house.Must({"pull", "m", house.File("out")});
+  CHECK(house.Read("out", 0) == std::vector<float>{2, 4, 6, 8});
+  ::close(own);
+}
+
+TEST_CASE("The center of an ensemble's own name is refused, naming the members") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=ensemble", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  REQUIRE(house.Join("m", "a")->Leave().ok());
+  const Result result = house.Run({"pull", "m", house.File("out")});
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.err, Catch::Contains("m/0"));
+  CHECK_FALSE(std::filesystem::exists(house.File("out")));
+  house.Must({"pull", "m/0", house.File("out")});
+}
+
+TEST_CASE("A commit that waits leaves at once when it is interrupted") {
+  const House house;
+  house.Must(
+      {"create", "m", "--algorithm=downpour", "--consistency=sync", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  const auto other = house.Join("m", "other");
+  auto waiting = std::async(std::launch::async, [&] {
+    return house.Run({"commit", "m", house.Write("delta", {1, 1, 1, 1}, 1), "--worker=by-hand", "--timeout=600"});
+  });
+  const auto state = [&] { return FindState(house.Json({"show", "m", "--json"}), "by-hand"); };
+  REQUIRE(Await([&] { return state() == "live waiting"; }));
+  ::kill(::getpid(), SIGINT);
+  REQUIRE(waiting.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+  const Result result = waiting.get();
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.err, Catch::Contains("may be in the center"));
+  CHECK(state() == "failed");
 }
 
 TEST_CASE("Status names workers, and every page a model's problem") {
@@ -278,12 +358,12 @@ TEST_CASE("Wait gives up at its timeout and says who is live") {
   const auto invocation = ParseArguments(ParamctlSpec(), {"wait", "m", "--timeout=0.05"});
   REQUIRE(invocation.ok());
   std::ostringstream out;
-  absl::Status status = Wait(**admin, invocation->arguments, out);
+  absl::Status status = Wait(**admin, invocation->arguments, {.out = out, .err = out});
   CHECK(status.code() == absl::StatusCode::kDeadlineExceeded);
   CHECK(std::string(status.message()) ==
         "the workers of 'm' were not done after 0.05 s: 0 joined (awaited: at least 1)");
   const auto worker = house.Join("m", "slow");
-  status = Wait(**admin, invocation->arguments, out);
+  status = Wait(**admin, invocation->arguments, {.out = out, .err = out});
   CHECK(std::string(status.message()) ==
         "the workers of 'm' were not done after 0.05 s: 1 joined (awaited: at least 1), still live: slow");
   CHECK(out.str().empty());

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <thread>
 
 namespace paramd::cli {
 namespace {
@@ -147,13 +148,34 @@ TEST_CASE("Reading into another length is refused") {
   CHECK(file->Read(file->tensors()[0], absl::MakeSpan(&value, 1)).code() == absl::StatusCode::kInvalidArgument);
 }
 
+TEST_CASE("A pipe is read as a file is, and no further than its header says") {
+  const Folder folder;
+  const std::vector<float> values(100'000, 1.5f);
+  REQUIRE(WriteSafetensors(folder / "f", {{"w", {100'000}, values}}).ok());
+  const std::string bytes = Bytes(folder / "f");
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  const auto open = [&](const std::string& content) {
+    std::thread writer([&] { std::ofstream(folder / "pipe", std::ios::binary) << content; });
+    auto file = SafetensorsFile::Open(folder / "pipe");
+    writer.join();
+    return file;
+  };
+  const auto file = open(bytes);
+  REQUIRE(file.ok());
+  std::vector<float> read(values.size());
+  REQUIRE(file->Read(file->tensors()[0], absl::MakeSpan(read)).ok());
+  CHECK(read == values);
+  CHECK_THAT(std::string(open(bytes.substr(0, bytes.size() - 1)).status().message()), Catch::Contains("cut off"));
+  CHECK_THAT(std::string(open(bytes + "x").status().message()), Catch::Contains("at its end belong to no tensor"));
+  CHECK_THAT(std::string(open("1234567").status().message()), Catch::Contains("only 7 bytes"));
+  // Which has no end.
+  CHECK_FALSE(SafetensorsFile::Open("/dev/zero").ok());
+}
+
 TEST_CASE("Files that are not there, no files, or too short say so") {
   const Folder folder;
   CHECK(SafetensorsFile::Open(folder / "absent").status().code() == absl::StatusCode::kNotFound);
-  CHECK_THAT(std::string(SafetensorsFile::Open(folder / ".").status().message()),
-             Catch::Contains("not a regular file"));
-  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK(SafetensorsFile::Open(folder / "pipe").status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(SafetensorsFile::Open(folder / ".").status().message()), Catch::Contains("it is a directory"));
   SetBytes(folder / "short", "1234567");
   CHECK_THAT(std::string(SafetensorsFile::Open(folder / "short").status().message()), Catch::Contains("only 7 bytes"));
 }
@@ -218,8 +240,20 @@ TEST_CASE("Malformed headers are refused with their cause") {
   CheckRefused(R"({"__metadata__":{"n":1}})", 0, "'n', which is not a string");
 }
 
+TEST_CASE("Whatever is nested where nothing is known is passed over") {
+  CHECK(OpenHeader(R"({"w":{"dtype":"F32","x":{"dtype":[{}],"y":[[1],"a",null]},"shape":[1],"data_offsets":[0,4]}})", 4)
+            .ok());
+  CheckRefused(R"({"w":{"dtype":"F32","x":{"shape":[1]},"data_offsets":[0,4]}})", 4, "no shape");
+}
+
 TEST_CASE("Deep nesting is an error, not a crash") {
-  CheckRefused("{\"w\":" + std::string(1'000'000, '['), 0, "JSON");
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  CheckRefused(R"({"w":{"dtype":"F32","shape":)" + deep + R"(,"data_offsets":[0,4]}})", 4, "bad size [ in its shape");
+  CheckRefused(R"({"w":{"dtype":)" + deep + R"(,"shape":[1],"data_offsets":[0,4]}})", 4, "no dtype");
+  CheckRefused(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":)" + deep + "}}", 4, "data_offsets");
+  CheckRefused(R"({"__metadata__":{"k":)" + deep + "}}", 0, "'k', which is not a string");
+  CHECK(OpenHeader(R"({"w":{"dtype":"F32","shape":[1],"later":)" + deep + R"(,"data_offsets":[0,4]}})", 4).ok());
+  CheckRefused("{\"w\":" + std::string(1'000'000, '['), 0, "'w': its entry");
   CheckRefused("{\"w\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}", 0, "'w'");
 }
 

@@ -8,19 +8,21 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "absl/time/time.h"
 #include "tests/examples/temporary_folder.h"
 
 ABSL_FLAG(int64_t, count, 4, "how many");
 ABSL_FLAG(bool, quick, false, "whether to hurry");
 ABSL_FLAG(std::string, title, "none", "what to call it");
 ABSL_FLAG(std::vector<std::string>, item, {}, "things");
+ABSL_FLAG(absl::Duration, pause, absl::Seconds(1), "how long to rest");
 
 namespace paramd {
 namespace {
 
-absl::Status Parse(std::vector<const char*> arguments) {
+absl::Status Parse(std::vector<const char*> arguments, Repeated repeated = Repeated::kReplaces) {
   arguments.insert(arguments.begin(), "program");
-  return ParseFlags(static_cast<int>(arguments.size()), arguments.data());
+  return ParseFlags(static_cast<int>(arguments.size()), arguments.data(), repeated);
 }
 
 TEST_CASE("flags are set in every spelling") {
@@ -45,6 +47,19 @@ TEST_CASE("a repeated list adds up, with commas or without") {
   CHECK(absl::GetFlag(FLAGS_item) == std::vector<std::string>{"e"});
 }
 
+TEST_CASE("a second value is refused where it is not to replace the first, but for one of a flag file") {
+  const absl::FlagSaver saver;
+  const TemporaryFolder folder;
+  const std::string argument = "--flagfile=" + folder.Path("flags");
+  std::ofstream(folder.Path("flags")) << "--count=9\n--quick\n";
+  REQUIRE(Parse({argument.c_str(), "--count=1", "--noquick", "--item=a", "--item=b"}, Repeated::kRefused).ok());
+  CHECK(absl::GetFlag(FLAGS_count) == 1);
+  CHECK(absl::GetFlag(FLAGS_item) == std::vector<std::string>{"a", "b"});
+  const absl::Status twice = Parse({"--count=1", "--count=2"}, Repeated::kRefused);
+  CHECK(twice.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(twice.message()), Catch::Contains("--count is given twice") && Catch::Contains("remove one"));
+}
+
 TEST_CASE("mistakes are refused with the flag's name") {
   const absl::FlagSaver saver;
   const auto message = [](std::vector<const char*> arguments) {
@@ -56,6 +71,8 @@ TEST_CASE("mistakes are refused with the flag's name") {
   CHECK_THAT(message({"--nocount"}), Catch::Contains("unknown flag --nocount"));
   CHECK_THAT(message({"--count=many"}), Catch::Contains("--count can't be 'many'"));
   CHECK_THAT(message({"--quick=perhaps"}), Catch::Contains("--quick can't be 'perhaps'"));
+  CHECK_THAT(message({"--pause=30"}),
+             Catch::Contains("--pause can't be '30': write a number with its unit, as in 30s"));
   CHECK_THAT(message({"--count"}), Catch::Contains("--count wants a value"));
   CHECK_THAT(message({"count=1"}), Catch::Contains("'count=1' is no flag"));
 }

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -24,6 +25,7 @@
 #include "tests/integration/fixtures.h"
 #include "tests/integration/raw_stream.h"
 #include "tests/integration/stub_session.h"
+#include "tests/support/skip.h"
 
 namespace paramd {
 namespace {
@@ -113,6 +115,8 @@ TEST_CASE("mistakes in the flags are told, and end with exit code 2") {
   const Mistake mistakes[] = {
       {{"--lisen=1"}, {"unknown flag --lisen", "--help lists the flags"}},
       {{"serve"}, {"'serve' is no flag"}},
+      {{"--listen=127.0.0.1:0", "--listen=127.0.0.1:1"}, {"--listen is given twice", "remove one"}},
+      {{"--lease=30"}, {"--lease can't be '30'", "as in 30s"}},
       {{"--threads=many"}, {"--threads can't be 'many'"}},
       {{"--threads=0"}, {"threads is 0", "use 1 to 1024"}},
       {{"--apply_threads=-1"}, {"apply_threads is -1", "use 1 to 1024, or 0"}},
@@ -163,6 +167,74 @@ TEST_CASE("an address that is not ours, and a port file that can't be written, e
   const Ended unwritten = Run({"--listen=127.0.0.1:0", "--port_file=/nonexistent/port"});
   CHECK(unwritten.exit_code == 1);
   CHECK_THAT(unwritten.err, Catch::Contains("can't write the port file /nonexistent/port"));
+}
+
+TEST_CASE("of two daemons with one port file each removes its own only") {
+  const std::string path = TemporaryPath("shared_port");
+  const auto start = [&] {
+    auto process =
+        std::make_unique<Process>(kParamd, std::vector<std::string>{"--listen=127.0.0.1:0", "--port_file=" + path});
+    CHECK(Await([&] { return !process->Out().empty(); }));
+    return process;
+  };
+  const auto first = start();
+  const auto second = start();
+  const std::string port = ReadFile(path);
+  first->Signal(SIGTERM);
+  CHECK(first->Wait() == 0);
+  CHECK(ReadFile(path) == port);
+  CHECK(Connect("127.0.0.1:" + port.substr(0, port.size() - 1))->GetStatus().ok());
+  second->Signal(SIGTERM);
+  CHECK(second->Wait() == 0);
+  CHECK(access(path.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("a port that nobody listens on does not stay in a port file") {
+  const std::string path = TemporaryPath("left_over");
+  Daemon other;
+  {
+    Process killed(kParamd, {"--listen=127.0.0.1:0", "--port_file=" + path});
+    REQUIRE(Await([&] { return !ReadFile(path).empty(); }));
+    killed.Signal(SIGKILL);
+    killed.Wait();
+  }
+  REQUIRE_FALSE(ReadFile(path).empty());
+  CHECK(Run({"--listen=" + other.address(), "--port_file=" + path}).exit_code == 1);
+  CHECK(access(path.c_str(), F_OK) != 0);
+  // That of a daemon that lives stays, and so does what none has written.
+  CHECK(Run({"--listen=" + other.address(), "--port_file=" + other.port_file()}).exit_code == 1);
+  CHECK("127.0.0.1:" + ReadFile(other.port_file()) == other.address() + "\n");
+  std::ofstream(path) << "5000\nand more\n";
+  CHECK(Run({"--listen=" + other.address(), "--port_file=" + path}).exit_code == 1);
+  CHECK(ReadFile(path) == "5000\nand more\n");
+}
+
+TEST_CASE("a port file that is no regular file is written through, and stays") {
+  const std::string pipe = TemporaryPath("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  Process daemon(kParamd, {"--listen=127.0.0.1:0", "--port_file=" + pipe});
+  const std::string port = ReadFile(pipe);
+  CHECK(Await([&] { return "paramd listens on 127.0.0.1:" + port == daemon.Out(); }));
+  daemon.Signal(SIGTERM);
+  CHECK(daemon.Wait() == 0);
+  struct stat there {};
+  CHECK((stat(pipe.c_str(), &there) == 0 && S_ISFIFO(there.st_mode)));
+
+  // Nobody reads, which holds nothing up.
+  Process unread(kParamd, {"--listen=127.0.0.1:0", "--port_file=" + pipe});
+  CHECK(Await([&] { return !unread.Out().empty(); }));
+  unread.Signal(SIGTERM);
+  CHECK(unread.Wait() == 0);
+
+  // A device node of our own, as nobody wants to lose the system's.
+  const std::string null = TemporaryPath("null");
+  if (mknod(null.c_str(), S_IFCHR | 0600, makedev(1, 3)) != 0)
+    return testing::Skip("device nodes are not allowed here");
+  Process device(kParamd, {"--listen=127.0.0.1:0", "--port_file=" + null});
+  CHECK(Await([&] { return !device.Out().empty(); }));
+  device.Signal(SIGTERM);
+  CHECK(device.Wait() == 0);
+  CHECK((stat(null.c_str(), &there) == 0 && S_ISCHR(there.st_mode)));
 }
 
 TEST_CASE("beyond loopback with --insecure") {

@@ -198,7 +198,12 @@ TEST_CASE("an ensemble keeps a center for each worker") {
   CHECK(pulled == std::vector<float>(10, 5));
   CHECK(ReadCenter(server->address(), "many/0").first == std::vector<float>(10, 3));
   CHECK(ReadCenter(server->address(), "many/1").first == std::vector<float>(10, 5));
-  CHECK(ReadCenter(server->address(), "many").first == center);
+  // Its own name stands for none of them.
+  std::vector<float> own(10, -1);
+  const absl::Status refused = Connect(server->address())->Pull("many", absl::MakeSpan(own)).status();
+  CHECK(refused.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("many/0, many/1"));
+  CHECK(own == std::vector<float>(10, -1));
   // A worker that comes back finds its own member again.
   CHECK(Join(server->address(), "many", "a")->model().spec().name() == "many/0");
 }

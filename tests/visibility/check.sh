@@ -11,6 +11,7 @@ source "$repo/scripts/bazel.sh"
 # Folder, and the folders that none of its packages may see.
 readonly directions=(
   "flags: algorithms proto shm server client examples tests bench"
+  "files: algorithms proto shm server client examples tests bench"
   "sync: algorithms proto shm server client examples tests bench"
   "algorithms: proto shm server client examples tests bench"
   "proto: algorithms shm server client examples tests bench"

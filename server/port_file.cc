@@ -1,0 +1,100 @@
+#include "server/port_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace paramd {
+namespace {
+
+// The first line, empty if there is none; whole says whether there is nothing else.
+std::string ReadLine(const std::string& path, bool* whole) {
+  std::ifstream file(path);
+  std::string line;
+  *whole = static_cast<bool>(std::getline(file, line)) && file.peek() == std::ifstream::traits_type::eof();
+  return line;
+}
+
+// That a daemon may have written it: nobody's file is removed because of a wrong flag.
+bool LooksLikePortFile(const std::string& path) {
+  bool whole = false;
+  const std::string line = ReadLine(path, &whole);
+  int port = 0;
+  return whole && (absl::StartsWith(line, "unix:") || absl::SimpleAtoi(line, &port));
+}
+
+void RemoveLeftOver(const std::string& path) {
+  // Nothing else is even opened: the reader of a pipe would take that for its writer.
+  struct stat kind {};
+  if (stat(path.c_str(), &kind) != 0 || !S_ISREG(kind.st_mode) || !LooksLikePortFile(path)) return;
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) return;
+  const absl::Cleanup closer = [file] { close(file); };
+  if (flock(file, LOCK_EX | LOCK_NB) != 0) return;
+  char* const target = realpath(path.c_str(), nullptr);
+  // A file that is a mount stays.
+  if (target != nullptr && unlink(target) != 0 && ftruncate(file, 0) != 0) return;
+  std::free(target);
+}
+
+}  // namespace
+
+PortFile::PortFile(std::string path) : path_(std::move(path)) {
+  if (!path_.empty()) RemoveLeftOver(path_);
+}
+
+absl::Status PortFile::Write(const std::string& line) {
+  if (path_.empty()) return absl::OkStatus();
+  struct stat kind {};
+  if (stat(path_.c_str(), &kind) == 0 && S_ISFIFO(kind.st_mode)) {
+    std::thread([path = path_, line] {
+      if (auto pipe = WholeFile::Open(path); pipe.ok()) pipe->Write(line + "\n").IgnoreError();
+    }).detach();
+    return absl::OkStatus();
+  }
+  MutexLock lock(&mutex_);
+  const absl::Status status = WriteLocked(line);
+  if (status.ok()) return status;
+  return absl::UnavailableError(absl::StrCat("can't write the port file ", status.message(),
+                                             "; does its folder exist, and may you write there?"));
+}
+
+absl::Status PortFile::WriteLocked(const std::string& line) {
+  auto file = WholeFile::Open(path_);
+  if (!file.ok()) return file.status();
+  // Before it has its name and, if only the content was replaced, after.
+  flock(file->descriptor(), LOCK_EX | LOCK_NB);
+  if (auto status = file->Write(line + "\n"); !status.ok()) return status;
+  if (auto status = file->Publish(); !status.ok()) return status;
+  flock(file->descriptor(), LOCK_EX | LOCK_NB);
+  line_ = line;
+  file_.emplace(*std::move(file));
+  return absl::OkStatus();
+}
+
+void PortFile::Remove() {
+  MutexLock lock(&mutex_);
+  if (!file_.has_value() || file_->special()) return;
+  struct stat own {};
+  struct stat there {};
+  bool whole = false;
+  const bool mine = fstat(file_->descriptor(), &own) == 0 && stat(file_->target().c_str(), &there) == 0 &&
+                    own.st_dev == there.st_dev && own.st_ino == there.st_ino &&
+                    ReadLine(file_->target(), &whole) == line_;
+  // A file that is a mount stays, without a port in it.
+  if (mine && unlink(file_->target().c_str()) != 0 && ftruncate(file_->descriptor(), 0) != 0) return;
+  file_.reset();
+}
+
+}  // namespace paramd
