@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace paramd {
 
 struct DataSet {
@@ -13,6 +15,10 @@ struct DataSet {
   std::vector<uint8_t> features;  // [rows, columns], row-major; 0 to 255 stand for 0.0 to 1.0
   std::vector<uint8_t> labels;    // [rows]
 };
+
+// INVALID_ARGUMENT, with layers that would do, unless a network of these takes in the columns and has an output for
+// each label: how many classes there are is for its last layer to say.
+absl::Status CheckLayers(const std::vector<int64_t>& layers, const DataSet& data);
 
 }  // namespace paramd
 

@@ -1,19 +1,25 @@
 #include "examples/mnist/idx.h"
 
-#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace paramd::mnist {
 namespace {
@@ -28,40 +34,79 @@ struct CloseGzip {
 };
 using GzipFile = std::unique_ptr<std::remove_pointer_t<gzFile>, CloseGzip>;
 
-bool Exists(const std::string& path) {
-  struct stat unused;
-  return stat(path.c_str(), &unused) == 0;
-}
-
 // Reads up to `size` bytes; fewer only at the end of the file.
 absl::StatusOr<size_t> Read(gzFile file, uint8_t* to, size_t size) {
   const int read = gzread(file, to, static_cast<unsigned>(size));
   int code = Z_OK;
   const char* message = gzerror(file, &code);
-  // Z_BUF_ERROR is a gzip stream that ends too early.
-  if (read < 0 || code == Z_BUF_ERROR) {
-    // zlib's message begins with the file's path.
-    return absl::DataLossError(absl::StrCat("can't read ", message, "; fetch the file again"));
+  // zlib's message begins with the file's path. Z_BUF_ERROR is a gzip stream that ends too early.
+  if (code == Z_DATA_ERROR || code == Z_BUF_ERROR) {
+    return absl::DataLossError(absl::StrCat("can't read ", message, ": the compressed file is damaged or not whole"));
   }
+  if (read < 0) return absl::DataLossError(absl::StrCat("can't read ", message));
   return static_cast<size_t>(read);
 }
 
-absl::Status Truncated(const std::string& path, int64_t wanted, int64_t found) {
-  return absl::DataLossError(absl::StrCat(path, " is truncated: its header promises ", wanted,
-                                          " bytes of data, it has ", found, "; fetch the file again"));
+// Why a file with these first bytes is not what it should be.
+absl::Status WrongMagic(const std::string& path, uint32_t magic, int rank) {
+  std::string problem = absl::StrFormat("%s is not an IDX file of unsigned bytes with %d dimension(s): ", path, rank);
+  if (magic >> 16 != 0) {
+    absl::StrAppendFormat(&problem, "it begins with 0x%08x, and an IDX file with two zero bytes", magic);
+  } else if (magic >> 8 != kUnsignedByte) {
+    absl::StrAppendFormat(&problem, "its values are of type 0x%02x, unsigned bytes of 0x%02x", magic >> 8,
+                          kUnsignedByte);
+  } else {
+    absl::StrAppendFormat(&problem, "it has %d; images have 3 and labels 1", magic & 0xff);
+  }
+  return absl::InvalidArgumentError(problem);
+}
+
+// The one file in the folder that holds the part's images (rank 3) or labels (rank 1).
+absl::StatusOr<std::string> Find(const std::string& directory, Part part, absl::string_view what, int rank) {
+  const std::vector<std::string> prefixes =
+      part == Part::kTraining ? std::vector<std::string>{"train"} : std::vector<std::string>{"t10k", "test"};
+  std::map<std::string, std::string> found;  // the first name of each data set: plain before gzipped
+  std::error_code error;
+  std::filesystem::directory_iterator entries(directory, error);
+  for (const auto end = std::filesystem::directory_iterator(); !error && entries != end; entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    absl::string_view rest = name;
+    absl::ConsumeSuffix(&rest, ".gz");
+    if (!absl::ConsumeSuffix(&rest, absl::StrCat("idx", rank, "-ubyte"))) continue;
+    if (!absl::ConsumeSuffix(&rest, "-") && !absl::ConsumeSuffix(&rest, ".")) continue;
+    if (!absl::ConsumeSuffix(&rest, absl::StrCat("-", what))) continue;
+    const bool matches = std::any_of(prefixes.begin(), prefixes.end(),
+                                     [&rest](const std::string& prefix) { return absl::ConsumeSuffix(&rest, prefix); });
+    std::error_code unused;
+    if (!matches || !(rest.empty() || absl::EndsWith(rest, "-")) || entries->is_directory(unused)) continue;
+    const auto [it, is_new] = found.try_emplace(std::string(rest), name);
+    if (!is_new) it->second = std::min(it->second, name);
+  }
+  if (error) {
+    return absl::NotFoundError(absl::StrCat("can't read the folder ", directory, ": ", error.message(),
+                                            "; point --data at the folder with the IDX files"));
+  }
+  if (found.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is neither ", directory, "/", prefixes.front(), "-", what, "-idx",
+                                            rank,
+                                            "-ubyte nor that with .gz; point --data at the folder with the IDX files"));
+  }
+  // The name without a data set's before it comes first.
+  if (found.size() > 1 && !found.begin()->first.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(directory, " holds several data sets, ", found.begin()->second,
+                                                   " and ", std::next(found.begin())->second,
+                                                   "; point --data at a folder with the files of one"));
+  }
+  return absl::StrCat(directory, "/", found.begin()->second);
 }
 
 }  // namespace
 
 absl::StatusOr<IdxArray> ReadIdx(const std::string& path, int rank) {
-  const std::string found = Exists(path) ? path : absl::StrCat(path, ".gz");
-  const GzipFile file(gzopen(found.c_str(), "rb"));
+  const GzipFile file(gzopen(path.c_str(), "rb"));
   if (file == nullptr) {
-    if (errno == ENOENT) {
-      return absl::NotFoundError(
-          absl::StrCat("there is neither ", path, " nor ", found, "; point --data at the folder with the IDX files"));
-    }
-    return absl::PermissionDeniedError(absl::StrCat(found, " can't be opened: ", strerror(errno)));
+    const std::string message = absl::StrCat(path, " can't be opened: ", strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
   }
 
   std::vector<uint8_t> header(4 + 4 * rank);
@@ -71,15 +116,10 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, int rank) {
     return uint32_t{header[at]} << 24 | uint32_t{header[at + 1]} << 16 | uint32_t{header[at + 2]} << 8 | header[at + 3];
   };
   const uint32_t magic = kUnsignedByte << 8 | static_cast<uint32_t>(rank);
-  if (*header_size >= 4 && big_endian(0) != magic) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s is not an IDX file of unsigned bytes with %d dimension(s): it begins with 0x%08x, not "
-                        "0x%08x; check that images and labels are not swapped",
-                        found, rank, big_endian(0), magic));
-  }
+  if (*header_size >= 4 && big_endian(0) != magic) return WrongMagic(path, big_endian(0), rank);
   if (*header_size < header.size()) {
-    return absl::DataLossError(absl::StrCat(found, " is truncated: ", *header_size, " bytes are no whole header of ",
-                                            header.size(), "; fetch the file again"));
+    return absl::DataLossError(
+        absl::StrCat(path, " is truncated: ", *header_size, " bytes are no whole header of ", header.size()));
   }
 
   IdxArray array;
@@ -91,8 +131,8 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, int rank) {
     if (!fits) break;
   }
   if (size == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(found, " has impossible dimensions, ",
-                                                   absl::StrJoin(array.shape, " x "), "; fetch the file again"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has impossible dimensions, ", absl::StrJoin(array.shape, " x ")));
   }
 
   while (static_cast<int64_t>(array.values.size()) < size) {
@@ -101,34 +141,33 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, int rank) {
     array.values.resize(old_size + wanted);
     const auto read = Read(file.get(), &array.values[old_size], wanted);
     if (!read.ok()) return read.status();
-    if (*read < wanted) return Truncated(found, size, static_cast<int64_t>(old_size + *read));
+    if (*read < wanted) {
+      return absl::DataLossError(
+          absl::StrCat(path, " is truncated: its header promises ", size, " bytes of data, it has ", old_size + *read));
+    }
   }
   uint8_t extra = 0;
   const auto trailing = Read(file.get(), &extra, 1);
   if (!trailing.ok()) return trailing.status();
   if (*trailing > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(found, " has bytes after the ", size, " that its header promises; fetch the file again"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " has bytes after the ", size, " that its header promises"));
   }
   return array;
 }
 
-absl::StatusOr<DataSet> ReadMnist(const std::string& directory, const std::string& prefix) {
-  const std::string images_path = absl::StrCat(directory, "/", prefix, "-images-idx3-ubyte");
-  const std::string labels_path = absl::StrCat(directory, "/", prefix, "-labels-idx1-ubyte");
-  auto labels = ReadIdx(labels_path, 1);
+absl::StatusOr<DataSet> ReadImages(const std::string& directory, Part part) {
+  const auto labels_path = Find(directory, part, "labels", 1);
+  if (!labels_path.ok()) return labels_path.status();
+  const auto images_path = Find(directory, part, "images", 3);
+  if (!images_path.ok()) return images_path.status();
+  auto labels = ReadIdx(*labels_path, 1);
   if (!labels.ok()) return labels.status();
-  auto images = ReadIdx(images_path, 3);
+  auto images = ReadIdx(*images_path, 3);
   if (!images.ok()) return images.status();
   if (images->shape[0] != labels->shape[0]) {
-    return absl::InvalidArgumentError(absl::StrCat(images_path, " has ", images->shape[0], " images, but ", labels_path,
-                                                   " has ", labels->shape[0],
+    return absl::InvalidArgumentError(absl::StrCat(*images_path, " has ", images->shape[0], " images, but ",
+                                                   *labels_path, " has ", labels->shape[0],
                                                    " labels; they are not of the same data set"));
-  }
-  const auto bad = std::find_if(labels->values.begin(), labels->values.end(), [](uint8_t label) { return label > 9; });
-  if (bad != labels->values.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(labels_path, " has label ", static_cast<int>(*bad), " at row ",
-                                                   bad - labels->values.begin(), ", but labels are digits, 0 to 9"));
   }
   return DataSet{.rows = images->shape[0],
                  .columns = images->shape[1] * images->shape[2],

@@ -28,6 +28,7 @@
 #include "client/mlp/mlp.h"
 #include "client/wire_flags.h"
 #include "examples/mnist/child_process.h"
+#include "examples/mnist/data_set.h"
 #include "examples/mnist/display.h"
 #include "examples/mnist/idx.h"
 #include "examples/mnist/model_spec.h"
@@ -51,7 +52,7 @@ ABSL_FLAG(int64_t, window, 0, "minibatches between two exchanges; 0: the algorit
 ABSL_FLAG(int64_t, epochs, 50, "passes of each worker over its share, so of all together over the training images");
 ABSL_FLAG(int64_t, batch_size, 32, "rows in a minibatch");
 ABSL_FLAG(std::string, layers, "784,128,10", "units of each layer, from input to output");
-ABSL_FLAG(std::string, data, "data/mnist", "folder with MNIST's IDX files, gzipped or not");
+ABSL_FLAG(std::string, data, "data/mnist", "folder with the IDX files of MNIST or its kin, gzipped or not");
 ABSL_FLAG(std::string, optimizer, "sgd", "of the workers: sgd, momentum (Nesterov) or adam");
 ABSL_FLAG(double, momentum, 0.9, "of the optimizer momentum");
 ABSL_FLAG(double, learning_rate, 0,
@@ -224,15 +225,10 @@ absl::Status Launcher::Execute() {
   auto network = Mlp::Create(plan_.network);
   if (!network.ok()) return network.status();
   network_ = *std::move(network);
-  auto test = mnist::ReadMnist(absl::GetFlag(FLAGS_data), "t10k");
+  auto test = mnist::ReadImages(absl::GetFlag(FLAGS_data), mnist::Part::kTest);
   if (!test.ok()) return test.status();
   test_ = *std::move(test);
-  const int64_t classes = 1 + *std::max_element(test_.labels.begin(), test_.labels.end());
-  if (plan_.network.layers.front() != test_.columns || plan_.network.layers.back() < classes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--layers=", absl::GetFlag(FLAGS_layers), " does not fit the data: ", test_.columns,
-                     " pixels must go in and ", classes, " classes come out, as in ", test_.columns, ",128,", classes));
-  }
+  if (auto status = CheckLayers(plan_.network.layers, test_); !status.ok()) return status;
 
   std::vector<Run> runs;
   if (!plan_.alone()) {

@@ -21,6 +21,7 @@
 #include "client/mlp/mlp.h"
 #include "client/wire_flags.h"
 #include "client/worker.h"
+#include "examples/mnist/data_set.h"
 #include "examples/mnist/display.h"
 #include "examples/mnist/idx.h"
 #include "examples/mnist/model_spec.h"
@@ -36,7 +37,7 @@ ABSL_FLAG(std::string, create, "", "create the model first, with this algorithm,
 ABSL_FLAG(std::string, name, "", "this worker's name, unique in the model; empty: worker-INDEX");
 ABSL_FLAG(int64_t, index, 0, "which share of the data to train on, counted from 0");
 ABSL_FLAG(int64_t, workers, 1, "shares in all");
-ABSL_FLAG(std::string, data, "data/mnist", "folder with MNIST's IDX files, gzipped or not");
+ABSL_FLAG(std::string, data, "data/mnist", "folder with the IDX files of MNIST or its kin, gzipped or not");
 ABSL_FLAG(std::string, layers, "784,128,10", "units of each layer, from input to output");
 ABSL_FLAG(int64_t, batch_size, 32, "rows in a minibatch");
 ABSL_FLAG(int64_t, epochs, 10, "passes over the share");
@@ -46,6 +47,7 @@ ABSL_FLAG(double, final_rate, 0.1, "the learning rate falls linearly to this par
 ABSL_FLAG(std::string, optimizer, "sgd", "sgd, momentum (Nesterov) or adam; its state is this worker's own");
 ABSL_FLAG(double, momentum, 0.9, "of the optimizer momentum");
 ABSL_FLAG(uint64_t, seed, 1, "of the initial parameters and of the shares: the same for all workers of a model");
+ABSL_FLAG(absl::Duration, join_timeout, absl::Minutes(1), "how long to wait for the daemon");
 ABSL_FLAG(bool, overlap, false, "exchange on a second thread while the next window trains");
 ABSL_FLAG(paramd::Transport, transport, paramd::Transport::kAuto,
           "how floats travel: shm (shared memory), grpc, or auto: shm where it can be had");
@@ -129,6 +131,7 @@ class FallingRate {
 };
 
 struct Job {
+  std::vector<int64_t> layers;
   std::unique_ptr<Mlp> network;
   ShardOptions shard;
 };
@@ -155,7 +158,8 @@ absl::StatusOr<Job> CheckFlags() {
                                                    "--create=",
                                                    algorithm, " creates such a model"));
   }
-  Job job{.network = *std::move(network),
+  Job job{.layers = *layers,
+          .network = *std::move(network),
           .shard = {.worker = absl::GetFlag(FLAGS_index),
                     .workers = absl::GetFlag(FLAGS_workers),
                     .batch_size = absl::GetFlag(FLAGS_batch_size),
@@ -181,6 +185,7 @@ absl::StatusOr<TrainSummary> TrainWithServer(const TrainOptions& options, Mlp* n
   WorkerOptions worker_options{.server = absl::GetFlag(FLAGS_server),
                                .model = absl::GetFlag(FLAGS_model),
                                .worker = Name(),
+                               .join_timeout = absl::GetFlag(FLAGS_join_timeout),
                                .transport = absl::GetFlag(FLAGS_transport),
                                .wire = absl::GetFlag(FLAGS_wire)};
   if (const std::string algorithm = absl::GetFlag(FLAGS_create); !algorithm.empty()) {
@@ -211,8 +216,9 @@ absl::Status Run(const Job& job, StopSignal* stop) {
     if (const absl::Status status = LoadPlugin(plugin); !status.ok()) return status;
   }
   const std::string directory = absl::GetFlag(FLAGS_data);
-  const auto train = mnist::ReadMnist(directory, "train");
+  const auto train = mnist::ReadImages(directory, mnist::Part::kTraining);
   if (!train.ok()) return train.status();
+  if (auto status = CheckLayers(job.layers, *train); !status.ok()) return status;
   const auto shard = Shard::Create(&*train, job.shard);
   if (!shard.ok()) return shard.status();
 
@@ -243,8 +249,9 @@ absl::Status Run(const Job& job, StopSignal* stop) {
   summary.last_loss = trained->last_loss;
   summary.reached_target_loss = trained->reached_target_loss;
   if (alone) {
-    const auto test = mnist::ReadMnist(directory, "t10k");
+    const auto test = mnist::ReadImages(directory, mnist::Part::kTest);
     if (!test.ok()) return test.status();
+    if (auto status = CheckLayers(job.layers, *test); !status.ok()) return status;
     const auto source = Shard::Create(&*test, {.batch_size = 500, .shuffle = false});
     if (!source.ok()) return source.status();
     const auto evaluation = job.network->Evaluate(source->get());

@@ -43,7 +43,7 @@ ABSL_FLAG(std::string, model, "mnist", "name of the model; launches at the same 
 ABSL_FLAG(std::string, algorithm, "adag", "how the ranks train together");
 ABSL_FLAG(std::string, consistency, "", "async, bounded:S or sync; empty: the algorithm's");
 ABSL_FLAG(std::vector<std::string>, plugin, {}, "shared objects with further algorithms, for the daemon and the ranks");
-ABSL_FLAG(std::string, data, "data/mnist", "folder with MNIST's IDX files, gzipped or not");
+ABSL_FLAG(std::string, data, "data/mnist", "folder with the IDX files of MNIST or its kin, gzipped or not");
 ABSL_FLAG(std::string, layers, "784,128,10", "units of each layer, from input to output");
 ABSL_FLAG(int64_t, epochs, 5, "passes of each rank over its share");
 ABSL_FLAG(int64_t, batch_size, 32, "rows in a minibatch");
@@ -103,7 +103,7 @@ class Job {
 
   const Algorithm* algorithm_ = nullptr;
   Hyperparameters hyperparameters_;  // complete
-  MlpOptions layers_;
+  MlpOptions network_options_;
   std::unique_ptr<Mlp> network_;
   v1::ModelSpec spec_;
 
@@ -138,8 +138,8 @@ absl::StatusOr<std::unique_ptr<Job>> Job::Create() {
   job->hyperparameters_ = *std::move(complete);
   auto layers = ParseLayers(absl::GetFlag(FLAGS_layers));
   if (!layers.ok()) return layers.status();
-  job->layers_ = {.layers = *std::move(layers), .seed = kSeed};
-  auto network = Mlp::Create(job->layers_);
+  job->network_options_ = {.layers = *std::move(layers), .seed = kSeed};
+  auto network = Mlp::Create(job->network_options_);
   if (!network.ok()) return network.status();
   job->network_ = *std::move(network);
   if (auto status = CheckShardOptions({.batch_size = absl::GetFlag(FLAGS_batch_size)}); !status.ok()) return status;
@@ -168,19 +168,20 @@ absl::Status Job::Run() {
 }
 
 absl::Status Job::Prepare() {
-  auto train = mnist::ReadMnist(absl::GetFlag(FLAGS_data), "train");
+  auto train = mnist::ReadImages(absl::GetFlag(FLAGS_data), mnist::Part::kTraining);
   if (!train.ok()) return train.status();
   train_ = *std::move(train);
+  if (auto status = CheckLayers(network_options_.layers, train_); !status.ok()) return status;
   auto shard = Shard::Create(
       &train_,
       {.worker = ranks_.rank, .workers = ranks_.size, .batch_size = absl::GetFlag(FLAGS_batch_size), .seed = kSeed});
   if (!shard.ok()) return shard.status();
   shard_ = *std::move(shard);
   if (ranks_.rank != 0) return absl::OkStatus();
-  auto test = mnist::ReadMnist(absl::GetFlag(FLAGS_data), "t10k");
+  auto test = mnist::ReadImages(absl::GetFlag(FLAGS_data), mnist::Part::kTest);
   if (!test.ok()) return test.status();
   test_ = *std::move(test);
-  return absl::OkStatus();
+  return CheckLayers(network_options_.layers, test_);
 }
 
 absl::StatusOr<std::string> Job::StartDaemon(bool one_host) {
@@ -282,7 +283,7 @@ absl::Status Job::Evaluate(Admin* admin, Launch* launch) const {
   std::vector<std::unique_ptr<Mlp>> members;
   std::vector<Mlp*> ensemble;
   for (const std::string& name : launch->centers()) {
-    auto member = Mlp::Create(layers_);
+    auto member = Mlp::Create(network_options_);
     if (!member.ok()) return member.status();
     const auto pulled = admin->Pull(name, (*member)->parameters());
     if (!pulled.ok()) return pulled.status();

@@ -55,7 +55,7 @@ TEST_CASE("images and labels are read, plain and gzipped, with and without .gz i
     WriteGzipped(folder, "train-images-idx3-ubyte", Images(2));
     folder.Write("train-labels-idx1-ubyte.gz", Labels({7, 9}));
   }
-  const auto data = ReadMnist(folder.Path("."), "train");
+  const auto data = ReadImages(folder.Path("."), Part::kTraining);
   INFO(data.status());
   REQUIRE(data.ok());
   CHECK(data->rows == 2);
@@ -76,9 +76,9 @@ TEST_CASE("an array larger than one read arrives whole") {
 
 TEST_CASE("a missing file is named") {
   const TemporaryFolder folder;
-  RequireError(ReadIdx(folder.Path("absent"), 1), absl::StatusCode::kNotFound, "absent.gz");
-  RequireError(ReadMnist(folder.Path("nowhere"), "t10k"), absl::StatusCode::kNotFound,
-               "nowhere/t10k-labels-idx1-ubyte");
+  RequireError(ReadIdx(folder.Path("absent"), 1), absl::StatusCode::kNotFound, "absent");
+  RequireError(ReadImages(folder.Path("nowhere"), Part::kTest), absl::StatusCode::kNotFound, "nowhere");
+  RequireError(ReadImages(folder.Path("."), Part::kTest), absl::StatusCode::kNotFound, "/t10k-labels-idx1-ubyte");
 }
 
 TEST_CASE("a folder in a file's place is refused") {
@@ -86,13 +86,15 @@ TEST_CASE("a folder in a file's place is refused") {
   CHECK_FALSE(ReadIdx(folder.Path("."), 1).ok());
 }
 
-TEST_CASE("a wrong magic number is refused") {
+TEST_CASE("a wrong magic number is refused, and says what is wrong with it") {
   const TemporaryFolder folder;
-  const std::string text = "is not an IDX file of unsigned bytes";
-  RequireError(ReadIdx(folder.Write("text", "hello, world"), 1), absl::StatusCode::kInvalidArgument, text);
-  RequireError(ReadIdx(folder.Write("swapped", Images(1)), 1), absl::StatusCode::kInvalidArgument, text);
+  const std::string text = "is not an IDX file of unsigned bytes with 1 dimension(s): ";
+  RequireError(ReadIdx(folder.Write("text", "hello, world"), 1), absl::StatusCode::kInvalidArgument,
+               text + "it begins with 0x68656c6c");
+  RequireError(ReadIdx(folder.Write("swapped", Images(1)), 1), absl::StatusCode::kInvalidArgument,
+               text + "it has 3; images have 3 and labels 1");
   RequireError(ReadIdx(folder.Write("floats", IdxHeader(0xD01, {1}) + "abcd"), 1), absl::StatusCode::kInvalidArgument,
-               text);
+               text + "its values are of type 0x0d");
 }
 
 TEST_CASE("impossible dimensions are refused without a try to allocate them") {
@@ -143,18 +145,64 @@ TEST_CASE("bytes after the last value are refused") {
                text);
 }
 
-TEST_CASE("a label above 9 is refused with its place") {
+TEST_CASE("the last layer decides how many classes there are") {
+  const int classes = GENERATE(2, 10, 27, 47, 62, 256);
   const TemporaryFolder folder;
-  folder.Write("t10k-images-idx3-ubyte", Images(3));
-  folder.Write("t10k-labels-idx1-ubyte", Labels({0, 9, 10}));
-  RequireError(ReadMnist(folder.Path("."), "t10k"), absl::StatusCode::kInvalidArgument, "label 10 at row 2");
+  folder.Write("train-images-idx3-ubyte", Images(3));
+  folder.Write("train-labels-idx1-ubyte", Labels({0, classes - 1, 1}));
+  const auto data = ReadImages(folder.Path("."), Part::kTraining);
+  INFO(data.status());
+  REQUIRE(data.ok());
+  CHECK(CheckLayers({6, classes}, *data).ok());
+  CHECK(CheckLayers({6, 4, classes + 3}, *data).ok());
+  const absl::Status too_few = CheckLayers({6, 4, classes - 1}, *data);
+  CHECK(too_few.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(too_few.message()), Catch::Contains("row 1 has the label " + std::to_string(classes - 1)) &&
+                                                 Catch::Contains("--layers=6,4," + std::to_string(classes) + " does"));
+  CHECK_THAT(std::string(CheckLayers({784, 300}, *data).message()), Catch::Contains("--layers=6,300 does"));
+}
+
+TEST_CASE("files are found by the names that data sets of the format have") {
+  const auto [images, labels, part] = GENERATE(table<std::string, std::string, Part>({
+      {"train-images.idx3-ubyte", "train-labels.idx1-ubyte", Part::kTraining},
+      {"train-images-idx3-ubyte", "train-labels.idx1-ubyte.gz", Part::kTraining},
+      {"emnist-letters-train-images-idx3-ubyte.gz", "emnist-letters-train-labels-idx1-ubyte.gz", Part::kTraining},
+      {"emnist-letters-test-images-idx3-ubyte", "emnist-letters-test-labels-idx1-ubyte", Part::kTest},
+      {"t10k-images.idx3-ubyte", "t10k-labels.idx1-ubyte", Part::kTest},
+  }));
+  const TemporaryFolder folder;
+  folder.Write(images, Images(1));
+  folder.Write(labels, Labels({3}));
+  for (const std::string other : {"contrain-images-idx3-ubyte", "train-images-idx3-ubyte.txt", "train-images",
+                                  "latest-labels-idx1-ubyte", "t10k-labels-idx1-byte"}) {
+    folder.Write(other, "of something else");
+  }
+  const auto data = ReadImages(folder.path(), part);
+  INFO(data.status());
+  REQUIRE(data.ok());
+  CHECK(data->labels == std::vector<uint8_t>{3});
+}
+
+TEST_CASE("of several data sets in a folder the one without a name is read, else none") {
+  const TemporaryFolder folder;
+  for (const std::string set : {"emnist-digits-", "emnist-letters-"}) {
+    folder.Write(set + "train-images-idx3-ubyte", Images(1));
+    folder.Write(set + "train-labels-idx1-ubyte", Labels({3}));
+  }
+  RequireError(ReadImages(folder.path(), Part::kTraining), absl::StatusCode::kInvalidArgument,
+               "emnist-digits-train-labels-idx1-ubyte and emnist-letters-train-labels-idx1-ubyte");
+  folder.Write("train-images-idx3-ubyte", Images(1));
+  folder.Write("train-labels-idx1-ubyte", Labels({4}));
+  const auto data = ReadImages(folder.path(), Part::kTraining);
+  REQUIRE(data.ok());
+  CHECK(data->labels == std::vector<uint8_t>{4});
 }
 
 TEST_CASE("images and labels of different counts are refused") {
   const TemporaryFolder folder;
   folder.Write("train-images-idx3-ubyte", Images(3));
   folder.Write("train-labels-idx1-ubyte", Labels({0, 1}));
-  RequireError(ReadMnist(folder.Path("."), "train"), absl::StatusCode::kInvalidArgument, "has 3 images");
+  RequireError(ReadImages(folder.Path("."), Part::kTraining), absl::StatusCode::kInvalidArgument, "has 3 images");
 }
 
 }  // namespace
