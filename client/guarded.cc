@@ -25,12 +25,16 @@ absl::StatusOr<std::vector<double>> GuardedTrainable::TrainOnBatch(const Batch& 
                                             ": it must return the loss, then the metrics"));
   }
   if (std::isfinite(values->front())) return values;
-  absl::StatusOr<double> rate =
+  const absl::StatusOr<double> rate =
       CallUserCode([this]() -> absl::StatusOr<double> { return model_->learning_rate(); }, "Trainable::learning_rate");
+  // Nothing has been learned before the first step.
+  const std::string cause =
+      step == 1 ? "the parameters that training began with, or the data, have such values"
+                : absl::StrCat("training has diverged, or the data have such values; if the learning rate (",
+                               rate.ok() ? absl::StrCat(*rate) : std::string(rate.status().message()),
+                               ") is too large, lower it");
   return absl::InvalidArgumentError(absl::StrFormat(
-      "the loss of step %d is %g, so training has diverged, most likely because the learning rate (%s) "
-      "is too large: lower it, or look for bad values in the data. Nothing of this window was committed",
-      step, values->front(), rate.ok() ? absl::StrCat(*rate) : std::string(rate.status().message())));
+      "the loss of step %d is %g: %s. Nothing of this window was committed", step, values->front(), cause));
 }
 
 absl::Status GuardedTrainable::set_learning_rate(double learning_rate) const {

@@ -50,10 +50,11 @@ absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool
 }
 
 absl::Status NonFiniteError(const CheckedSpec& spec, const std::string& worker, const CommitBuffer& commit) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a commit of worker '", worker, "' to model '", spec.spec.name(), "' is NaN or infinite in ",
-      DescribePosition(spec.spec, static_cast<uint64_t>(commit.first_non_finite())),
-      ", so it was not applied; training has probably diverged: lower the learning rate or clip gradients"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("a commit of worker '", worker, "' to model '", spec.spec.name(), "' is NaN or infinite in ",
+                   DescribePosition(spec.spec, static_cast<uint64_t>(commit.first_non_finite())),
+                   ", so it was not applied; if this is what training made, it has diverged: lower the learning rate "
+                   "or clip gradients"));
 }
 
 }  // namespace paramd

@@ -141,8 +141,9 @@ void Ledger::NoteProblem() {
     problem_ = absl::FailedPreconditionError(absl::StrCat(
         "model '", name, "' can't be trained further: its center is NaN or infinite since version ", center_->version(),
         ", first in ", DescribePosition(spec_.spec, static_cast<uint64_t>(center_->first_non_finite())),
-        ", although every commit was finite; training has probably diverged: delete the model and begin anew with a "
-        "lower learning rate"));
+        ", although every commit was finite: what they add up to is not, as where training diverges; delete the model "
+        "and "
+        "begin anew, with a lower learning rate"));
   }
 }
 

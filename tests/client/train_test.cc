@@ -526,6 +526,16 @@ TEST_CASE("a loss that is not finite fails the worker before anything of its win
   CHECK(server.commits.size() == 2);
 }
 
+TEST_CASE("a loss that is not finite in the first step is not blamed on the learning rate") {
+  TestModel model(1);
+  model.on_step = [](int64_t) -> Losses { return std::vector<double>{std::nan("")}; };
+  CountingSource source(10);
+  TestServer server({0});
+  const auto summary = Train(&model, &source, &server, std::make_unique<DeltaHalf>(), Model(2));
+  CheckError(summary.status(), absl::StatusCode::kInvalidArgument, {"step 1", "nan", "the data"});
+  CHECK_THAT(std::string(summary.status().message()), !Catch::Contains("learning rate"));
+}
+
 TEST_CASE("training stops at the target loss, after its window is exchanged") {
   const bool overlap = GENERATE(false, true);
   TestModel model(1);

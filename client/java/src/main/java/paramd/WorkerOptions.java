@@ -26,7 +26,7 @@ public final class WorkerOptions implements Serializable {
 
   /** Of the name: fences lower ones, and is refused if there was a higher one. 0: the server gives the next. */
   public WorkerOptions incarnation(long incarnation) {
-    return set("incarnation", Long.toUnsignedString(incarnation));
+    return set("incarnation", Long.toString(incarnation));
   }
 
   /** Creates the model first if it isn't there. */

@@ -183,6 +183,9 @@ class WorkerTest extends ServerTest {
         ParamdException.Code.NOT_FOUND, codeOf(() -> Worker.join(new WorkerOptions(server.address(), "no ☃", "a"))));
     assertEquals(ParamdException.Code.INVALID_ARGUMENT, codeOf(() -> Worker.join(options("a", 3).transport("pigeon"))));
     assertEquals(ParamdException.Code.INVALID_ARGUMENT, codeOf(() -> Worker.join(options("\0", 3))));
+    final ParamdException negative =
+        assertThrows(ParamdException.class, () -> Worker.join(options("a", 3).incarnation(-1)));
+    assertTrue(negative.getMessage().contains("incarnation '-1'"), negative.getMessage());
     assertEquals(
         ParamdException.Code.DEADLINE_EXCEEDED,
         codeOf(() -> Worker.join(new WorkerOptions("127.0.0.1:1", "m", "a").joinTimeout(Duration.ofMillis(50)))));
