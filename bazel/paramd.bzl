@@ -11,6 +11,8 @@ _COPTS = [
 ]
 
 def paramd_library(name, copts = [], **kwargs):
+    # Nothing is linked with a shared library of its own.
+    kwargs.setdefault("linkstatic", True)
     native.cc_library(name = name, copts = _COPTS + copts, **kwargs)
 
 def paramd_binary(name, copts = [], deps = [], linkshared = False, **kwargs):
@@ -29,11 +31,30 @@ def paramd_test(name, srcs = None, deps = [], copts = [], **kwargs):
     kwargs.setdefault("linkstatic", True)
     native.cc_test(
         name = name,
-        srcs = srcs or [name + ".cc"],
+        srcs = [name + ".cc"] if srcs == None else srcs,
         copts = _COPTS + copts,
         deps = deps + ["//tests/support:catch_main", "//bazel/system:link_shared"],
         **kwargs
     )
+
+def paramd_tests(name, srcs, hdrs = [], tags = [], **kwargs):
+    """One Catch2 test of many files, and for each NAME.cc of them a test NAME that only runs when it is named.
+
+    They are compiled as one file, in which each file's nameless namespace has the file's name: the headers and templates
+    that all of them use take longer than the tests themselves."""
+    native.genrule(
+        name = name + "_gen",
+        testonly = True,
+        srcs = srcs,
+        outs = [name + ".cc"],
+        cmd = """for src in $(SRCS); do
+            echo '#line 1 "'$$src'"'
+            sed "s/^namespace {$$/namespace $$(basename $$src .cc) {/" $$src
+        done >$@""",
+    )
+    paramd_test(name = name, srcs = [name + ".cc"] + hdrs, tags = tags, **kwargs)
+    for src in srcs:
+        paramd_test(name = src[:-len(".cc")], srcs = [src] + hdrs, tags = tags + ["manual"], **kwargs)
 
 def paramd_proto_library(name, src, visibility = None):
     """Messages (lite) and gRPC stubs of one .proto file, made by the system's protoc, and its descriptors."""
