@@ -14,6 +14,7 @@
 #   java         the Java client, in the JVM and against it
 #   spark        Spark's executors as workers, from the JVM and from Python
 #   soak         the tests tagged `soak`: long or large; only when named
+#   mutation     whether tests notice that a check of a peer's input or identity is missing; only when named
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -171,10 +172,14 @@ soak() {
   run_tests default --test_output=streamed "${targets[@]}"
 }
 
+mutation() {
+  check "a removed check fails a test" tests/mutation/check.py
+}
+
 groups=("$@")
 for group in "${groups[@]}"; do
-  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|mpi|java|spark|soak)$ ]]; then
-    echo "test: no group $group; there are: unit integration static tsan asan deploy mpi java spark soak" >&2
+  if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|mpi|java|spark|soak|mutation)$ ]]; then
+    echo "test: no group $group; there are: unit integration static tsan asan deploy mpi java spark soak mutation" >&2
     exit 2
   fi
 done
