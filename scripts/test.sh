@@ -117,12 +117,14 @@ deploy() {
 }
 
 mpi() {
-  if ! run_bazel build //server:paramd //client/cli:paramctl //examples/mpi:mpi_mnist; then
+  local targets=(//server:paramd //client/cli:paramctl //examples/mpi:mpi_mnist //examples/custom_algorithm:all)
+  if ! run_bazel build "${targets[@]}"; then
     check "building examples/mpi" false
     return
   fi
   check "four ranks train MNIST" tests/mpi/check.sh accuracy
   check "two ranks train an ensemble" tests/mpi/check.sh ensemble
+  check "two ranks train an algorithm of their user's" tests/mpi/check.sh plugin
   check "what keeps one rank from training ends all" tests/mpi/check.sh early_failure
   check "a killed rank holds up nobody" tests/mpi/check.sh killed_rank
   check "ranks by the environment alone" tests/mpi/check.sh environment

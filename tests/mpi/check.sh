@@ -64,6 +64,13 @@ ensemble() {
   check_accuracy "$folder/out" 90
 }
 
+plugin() {
+  "${launch[@]}" -n 2 "$mpi_mnist" --data="$repo/data/mnist" --epochs=1 --algorithm=server_momentum --join_timeout=20s \
+    --plugin="$repo/bazel-bin/examples/custom_algorithm/libcustom_algorithm.so" >"$folder/out" 2>&1 ||
+    fail "mpirun ended with $?"
+  grep -q "server_momentum: 2 of 2 ranks finished" "$folder/out" || fail "not all ranks finished"
+}
+
 # fails TEXT COMMAND...: that it fails, in less than the minute that ranks wait for one another, and says TEXT.
 fails() {
   local status=0
@@ -172,7 +179,7 @@ environment_failure() {
     env PMI_RANK=0 PMI_SIZE=2 "$mpi_mnist" --server="$server" --model=data --data="$repo/data/mnist"
 }
 
-readonly cases='accuracy|ensemble|early_failure|killed_rank|environment|environment_failure'
+readonly cases='accuracy|ensemble|plugin|early_failure|killed_rank|environment|environment_failure'
 [[ ${1-} =~ ^($cases)$ ]] || {
   echo "usage: tests/mpi/check.sh $cases" >&2
   exit 2
