@@ -46,6 +46,13 @@ const Hyperparameters kHyperparameters = {
 // Of what is not rounded on the wire; steps are whole numbers.
 constexpr double kTolerance = 1e-3;
 
+// What a sanitizer looks for is in a part of the product, too; numbers are not what it checks.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // How the floats of exchanges get from the workers to the server and back.
 struct Way {
   const char* name;
@@ -444,14 +451,16 @@ void TrainEach(const Way& way, const std::vector<size_t>& worker_counts, size_t 
 // Its last piece of the merge, 1,024 floats, is a part.
 TEST_CASE("center and workers end where the algorithm says, whatever the combination") {
   const Way& way = GENERATE(from_range(std::begin(kWays), std::end(kWays)));
-  DYNAMIC_SECTION(way.name) { TrainEach(way, {1, 2, 4}, 2500); }
+  DYNAMIC_SECTION(way.name) {
+    TrainEach(way, kSanitized ? std::vector<size_t>{2} : std::vector<size_t>{1, 2, 4}, 2500);
+  }
 }
 
 // Several blocks, which several threads apply; the last one is a part.
 TEST_CASE("so they do with a large model") {
   const Way& way = GENERATE(from_range(std::begin(kWays), std::end(kWays)));
   // Either half precision takes the same way.
-  if (way.wire == Wire::kBfloat16) return;
+  if (way.wire == Wire::kBfloat16 || (kSanitized && way.wire == Wire::kFloat16)) return;
   DYNAMIC_SECTION(way.name) { TrainEach(way, {2}, 1'100'003); }
 }
 

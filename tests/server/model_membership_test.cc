@@ -221,6 +221,22 @@ TEST_CASE("Whoever is gone longest is forgotten first, and an old process of a f
   CHECK(ExchangeAtOnce(f.model.get(), first, MakeBuffer({1})).version == 2);
 }
 
+TEST_CASE("Whoever waits and is forgotten meanwhile is told so") {
+  FakeClock clock;
+  const auto model = MakeModel(MakeSpec("downpour", 1), {.clock = &clock, .lease = kLease, .max_workers = 1});
+  ModelWorker a(model.get(), "a");
+  a.StartPull();
+  REQUIRE(a.waiting());
+  clock.Advance(kLease + absl::Seconds(1));
+  model->Tick();
+  REQUIRE(a.waiting());
+  REQUIRE(model->Join("b", 0, 1).ok());
+  REQUIRE_FALSE(a.waiting());
+  const absl::Status status = a.End().status;
+  CHECK(status.code() == absl::StatusCode::kNotFound);
+  CHECK_THAT(Text(status), Contains("forgotten"));
+}
+
 TEST_CASE("What forgotten names had counts for those names alone") {
   Fixture f("downpour", "async", /*max_workers=*/1);
   constexpr uint64_t kHighest = std::numeric_limits<int64_t>::max();
