@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "examples/mnist/paths.h"
 #include "examples/mnist/report.h"
 
 namespace paramd {
@@ -20,31 +21,31 @@ constexpr int kOutputLines = 8;
 
 absl::StatusOr<std::unique_ptr<HostedDaemon>> HostedDaemon::Start(const std::string& program, const std::string& host,
                                                                   std::vector<std::string> flags) {
-  auto folder = Folder::Make("paramd-mpi");
+  // Its port file and its log. Nobody needs them once it listens, and they must not outlive a process that is killed.
+  const auto folder = Folder::Make("paramd-mpi");
   if (!folder.ok()) return folder.status();
-  std::unique_ptr<HostedDaemon> daemon(new HostedDaemon(*std::move(folder)));
+  const std::string port_file = (*folder)->Path("port");
   std::vector<std::string> command = {program, absl::StrCat("--listen=", host, ":0"),
-                                      absl::StrCat("--port_file=", daemon->folder_->Path("port"))};
+                                      absl::StrCat("--port_file=", port_file)};
   command.insert(command.end(), flags.begin(), flags.end());
-  auto process = ChildProcess::Start(command, daemon->folder_->Path("log"));
+  auto process = ChildProcess::Start(command, (*folder)->Path("log"));
   if (!process.ok()) return process.status();
-  daemon->process_ = *std::move(process);
-  if (auto status = daemon->Await(); !status.ok()) return status;
+  std::unique_ptr<HostedDaemon> daemon(new HostedDaemon(*std::move(process)));
+  if (auto status = daemon->Await(port_file); !status.ok()) return status;
   return daemon;
 }
 
-HostedDaemon::HostedDaemon(std::unique_ptr<Folder> folder) : folder_(std::move(folder)) {}
+HostedDaemon::HostedDaemon(std::unique_ptr<ChildProcess> process) : process_(std::move(process)) {}
 
 HostedDaemon::~HostedDaemon() {
-  if (process_ == nullptr) return;
   process_->Signal(SIGTERM);
   process_->Wait(kGrace);
 }
 
-absl::Status HostedDaemon::Await() {
+absl::Status HostedDaemon::Await(const std::string& port_file) {
   const absl::Time deadline = absl::Now() + kStartTimeout;
   while (true) {
-    const auto content = ReadFile(folder_->Path("port"));
+    const auto content = ReadFile(port_file);
     if (content.ok() && absl::SimpleAtoi(*content, &port_)) return absl::OkStatus();
     if (process_->ExitCode().has_value()) {
       return absl::UnavailableError(absl::StrCat("the daemon ended:\n", process_->LastOutput(kOutputLines)));

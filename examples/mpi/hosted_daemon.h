@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "examples/mnist/child_process.h"
-#include "examples/mnist/paths.h"
 
 namespace paramd {
 
@@ -28,12 +27,12 @@ class HostedDaemon {
   int port() const { return port_; }
 
  private:
-  explicit HostedDaemon(std::unique_ptr<Folder> folder);
+  explicit HostedDaemon(std::unique_ptr<ChildProcess> process);
 
-  absl::Status Await();
+  // Until it has written its port.
+  absl::Status Await(const std::string& port_file);
 
-  const std::unique_ptr<Folder> folder_;  // its port file and its log: to be removed after the process has ended
-  std::unique_ptr<ChildProcess> process_;
+  const std::unique_ptr<ChildProcess> process_;
   int port_ = 0;
 };
 

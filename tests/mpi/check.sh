@@ -94,12 +94,21 @@ early_failure() {
 
 killed_rank() {
   local mpirun victim
+  # A daemon that says who joins.
+  cat >"$folder/paramd" <<PARAMD
+#!/bin/bash
+exec "$paramd" "\${@/--log_level=warning/--log_level=info}" 2>"$folder/daemon.log"
+PARAMD
+  chmod +x "$folder/paramd"
+  mkdir "$folder/temporary"
   # Long enough that the kill comes midway; and nobody waits for so long a lease.
-  TMPDIR=$folder "${launch[@]}" --enable-recovery -n 4 "$mpi_mnist" --data="$repo/data/mnist" --epochs=30 --lease=1h \
-    >"$folder/out" 2>&1 &
+  TMPDIR=$folder/temporary "${launch[@]}" --enable-recovery -n 4 "$mpi_mnist" --data="$repo/data/mnist" --epochs=30 \
+    --lease=1h --paramd="$folder/paramd" >"$folder/out" 2>&1 &
   mpirun=$!
   pids+=("$mpirun")
   await started
+  # What the launch keeps there while it runs, nobody removes if it is killed.
+  [[ -z $(find "$folder/temporary" -name 'paramd*') ]] || fail "the launch keeps files"
   victim=$(rank "$mpirun" 2)
   kill -KILL "$victim"
   timeout 300 tail --pid="$mpirun" --follow /dev/null || fail "the other ranks hang"
@@ -118,11 +127,8 @@ rank() {
   done
 }
 
-# Whether the ranks train: the daemon that rank 0 hosts has applied commits.
-started() {
-  local port
-  port=$(cat "$folder/paramd-mpi."*/port) && "$paramctl" --server="127.0.0.1:$port" show mnist | grep -q 'version *[1-9]'
-}
+# Whether all ranks have joined the daemon that rank 0 hosts.
+started() { (($(grep -c "joined.*worker=" "$folder/daemon.log") >= 4)); }
 
 # start_daemon: sets $server.
 start_daemon() {
