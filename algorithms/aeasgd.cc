@@ -59,7 +59,8 @@ class Worker : public WorkerHalf {
   const float alpha_;
 };
 
-double Alpha(const Hyperparameters& h) { return h.at("rho") * h.at("learning_rate"); }
+// As both halves compute with it.
+float Alpha(const Hyperparameters& h) { return static_cast<float>(h.at("rho") * h.at("learning_rate")); }
 
 absl::Status Validate(const Hyperparameters& h) {
   if (Alpha(h) < 1) return absl::OkStatus();

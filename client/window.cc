@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <future>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -246,10 +247,15 @@ absl::Status Window::Impl::PullFirst() {
   begun_ = true;
   if (!exchanges()) return absl::OkStatus();
   const size_t floats = parameters_.size();
-  ExchangeVectors made{.commit = sends_in_place() ? Vector() : Vector::LentOrOwn(exchanger_->commit_buffer(), floats),
-                       .center = Vector::LentOrOwn(exchanger_->center_buffer(), floats),
-                       .reference = options_.overlap && !half_.commits_parameters() ? Vector::Own(floats) : Vector()};
-  vectors_.emplace(std::move(made));
+  try {
+    vectors_.emplace(
+        ExchangeVectors{.commit = sends_in_place() ? Vector() : Vector::LentOrOwn(exchanger_->commit_buffer(), floats),
+                        .center = Vector::LentOrOwn(exchanger_->center_buffer(), floats),
+                        .reference = options_.overlap && !half_.commits_parameters() ? Vector::Own(floats) : Vector()});
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is no memory for the exchanges of ", floats, " parameters; use a smaller model"));
+  }
   const bool whole = !parameters_.whole().empty();
   const absl::Span<float> center = whole ? parameters_.whole() : vectors_->center.floats();
   absl::StatusOr<Exchanged> first =

@@ -83,7 +83,8 @@ class Window {
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  // Pulls the center into the parameters. To be called once, first.
+  // Pulls the center into the parameters. To be called once, first. Also RESOURCE_EXHAUSTED if there is no memory for
+  // exchanges of so many.
   absl::Status Begin();
 
   // Around every local step. AfterStep numbers the step and sets its time. A step that fails is one that AfterStep does

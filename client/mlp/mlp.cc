@@ -1,9 +1,12 @@
 #include "client/mlp/mlp.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <random>
 
 #include "absl/algorithm/container.h"
@@ -81,11 +84,24 @@ absl::StatusOr<std::unique_ptr<Mlp>> Mlp::Create(const MlpOptions& options) {
       return absl::InvalidArgumentError("the network has more than 2^40 parameters; use smaller layers");
     }
   }
-  auto optimizer = MakeOptimizer(options.optimizer, parameters);
-  if (!optimizer.ok()) return optimizer.status();
-  std::unique_ptr<Mlp> mlp(new Mlp(options.layers, options.seed));
-  mlp->optimizer_ = *std::move(optimizer);
-  return mlp;
+  // The system promises memory that it does not have, and ends who takes it.
+  const double bytes = 2.0 * sizeof(float) * static_cast<double>(parameters);
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const auto too_large = [&] {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the network has ", parameters, " parameters, which with their gradient take ", bytes / 1e9,
+                     " GB of memory, and this machine has ", memory / 1e9, " GB; use smaller layers"));
+  };
+  if (bytes > memory) return too_large();
+  try {
+    auto optimizer = MakeOptimizer(options.optimizer, parameters);
+    if (!optimizer.ok()) return optimizer.status();
+    std::unique_ptr<Mlp> mlp(new Mlp(options.layers, options.seed));
+    mlp->optimizer_ = *std::move(optimizer);
+    return mlp;
+  } catch (const std::bad_alloc&) {
+    return too_large();
+  }
 }
 
 Mlp::Mlp(const std::vector<int64_t>& layers, uint64_t seed) {
@@ -137,16 +153,22 @@ absl::Status Mlp::Check(const Batch& batch) const {
   return absl::OkStatus();
 }
 
-void Mlp::Reserve(int64_t rows) {
-  if (rows <= reserved_rows_) return;
-  reserved_rows_ = rows;
-  for (Layer& layer : layers_) {
-    layer.activations.resize(rows * layer.outputs);
-    layer.deltas.resize(rows * layer.outputs);
-    if (&layer == &layers_.front()) continue;
-    transposed_deltas_.resize(std::max<size_t>(transposed_deltas_.size(), rows * layer.outputs));
-    transposed_below_.resize(std::max<size_t>(transposed_below_.size(), rows * layer.inputs));
+absl::Status Mlp::Reserve(int64_t rows) {
+  if (rows <= reserved_rows_) return absl::OkStatus();
+  try {
+    for (Layer& layer : layers_) {
+      layer.activations.resize(rows * layer.outputs);
+      layer.deltas.resize(rows * layer.outputs);
+      if (&layer == &layers_.front()) continue;
+      transposed_deltas_.resize(std::max<size_t>(transposed_deltas_.size(), rows * layer.outputs));
+      transposed_below_.resize(std::max<size_t>(transposed_below_.size(), rows * layer.inputs));
+    }
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat("there is no memory for what the network's layers put out for ",
+                                                     rows, " rows; use smaller batches, or smaller layers"));
   }
+  reserved_rows_ = rows;
+  return absl::OkStatus();
 }
 
 const float* Mlp::Input(const float* features, size_t layer) const {
@@ -154,7 +176,6 @@ const float* Mlp::Input(const float* features, size_t layer) const {
 }
 
 void Mlp::ComputeLogits(const float* features, int64_t rows) {
-  Reserve(rows);
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
     Multiply({.rows = rows,
@@ -237,6 +258,7 @@ absl::StatusOr<Evaluation> Mlp::ComputeGradient(const Batch& batch, absl::Span<f
     return absl::InvalidArgumentError(
         absl::StrCat("the gradient has ", gradient.size(), " floats, the network ", parameters_.size(), " parameters"));
   }
+  if (const absl::Status status = Reserve(batch.rows); !status.ok()) return status;
   const Evaluation evaluation = Forward(batch);
   Backward(batch, gradient);
   return evaluation;
@@ -250,6 +272,7 @@ absl::Status Mlp::Predict(absl::Span<const float> features, absl::Span<float> pr
         features.size(), " features and room for ", probabilities.size(), " probabilities: this network takes ",
         inputs(), " features a row, and gives ", classes(), " probabilities: check the sizes of its layers"));
   }
+  if (const absl::Status status = Reserve(std::min(kPredictedRows, rows)); !status.ok()) return status;
   for (int64_t begin = 0; begin < rows; begin += kPredictedRows) {
     const int64_t n = std::min(kPredictedRows, rows - begin);
     ComputeLogits(features.data() + begin * inputs(), n);
@@ -282,6 +305,7 @@ absl::StatusOr<Evaluation> Mlp::EvaluateEnsemble(const std::vector<Mlp*>& member
     if (!*more) break;
     for (Mlp* member : members) {
       if (const absl::Status status = member->Check(batch); !status.ok()) return status;
+      if (const absl::Status status = member->Reserve(batch.rows); !status.ok()) return status;
       member->Forward(batch);
     }
     for (int64_t i = 0; i < batch.rows; ++i) {

@@ -46,7 +46,7 @@ class Mlp : public Trainable {
  public:
   // He et al. initialisation (arXiv 1502.01852): kernels from N(0, 2/inputs), biases 0. Equal seeds give equal
   // parameters. INVALID_ARGUMENT if there are fewer than two layers, one without units, more than 2^40 parameters, or
-  // if the optimizer's options make no sense.
+  // if the optimizer's options make no sense; RESOURCE_EXHAUSTED if it is too large for this machine's memory.
   static absl::StatusOr<std::unique_ptr<Mlp>> Create(const MlpOptions& options);
 
   absl::Span<float> parameters() override { return absl::MakeSpan(parameters_); }
@@ -55,7 +55,7 @@ class Mlp : public Trainable {
   int64_t classes() const { return layers_.back().outputs; }
 
   // Loss, then accuracy, both before the step. INVALID_ARGUMENT for a batch of another shape, or with a label that is
-  // no class.
+  // no class; RESOURCE_EXHAUSTED if there is no memory for one of so many rows.
   absl::StatusOr<std::vector<double>> TrainOnBatch(const Batch& batch) override;
   std::vector<std::string> metric_names() const override { return {"accuracy"}; }
 
@@ -66,7 +66,7 @@ class Mlp : public Trainable {
   absl::StatusOr<Evaluation> ComputeGradient(const Batch& batch, absl::Span<float> gradient);
 
   // From features [rows, inputs()] the probabilities [rows, classes()]. INVALID_ARGUMENT unless both have whole rows,
-  // and as many.
+  // and as many; RESOURCE_EXHAUSTED as TrainOnBatch.
   absl::Status Predict(absl::Span<const float> features, absl::Span<float> probabilities);
 
   // Loss and accuracy over epoch 0 of `source`. Errors: as TrainOnBatch, those of `source`, and INVALID_ARGUMENT if it
@@ -90,9 +90,9 @@ class Mlp : public Trainable {
   Mlp(const std::vector<int64_t>& layers, uint64_t seed);
 
   absl::Status Check(const Batch& batch) const;
-  void Reserve(int64_t rows);
+  absl::Status Reserve(int64_t rows);
   const float* Input(const float* features, size_t layer) const;
-  // Fills the activations of all layers, the last with logits.
+  // Fills the activations of all layers, the last with logits. For at most as many rows as were reserved.
   void ComputeLogits(const float* features, int64_t rows);
   absl::Span<float> Logits(int64_t row);
   // Fills the activations of all layers, the last with softmax, and returns the batch's mean loss and accuracy.

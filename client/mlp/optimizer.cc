@@ -78,7 +78,8 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerOptions&
   if (options.name == "sgd") {
     optimizer = std::make_unique<Sgd>();
   } else if (options.name == "momentum") {
-    if (!(options.momentum >= 0 && options.momentum < 1)) {
+    // As the float that it computes with.
+    if (!(options.momentum >= 0 && static_cast<float>(options.momentum) < 1)) {
       return absl::InvalidArgumentError(
           absl::StrCat("momentum ", options.momentum, " is outside [0, 1); 0.9 is usual"));
     }

@@ -50,6 +50,9 @@ TEST_CASE("Elastic algorithms refuse an alpha of one or more") {
       CHECK(status.code() == absl::StatusCode::kInvalidArgument);
       CHECK_THAT(std::string(status.message()), Catch::Contains(name) && Catch::Contains("times learning_rate"));
     }
+    // Below 1 as a double, but not as the float that both halves compute with.
+    CHECK_FALSE(CompleteHyperparameters(algorithm, {{"rho", 0.99999999}, {"learning_rate", 1}}).ok());
+    CHECK(CompleteHyperparameters(algorithm, {{"rho", 0.9999999}, {"learning_rate", 1}}).ok());
   }
 }
 

@@ -1,5 +1,7 @@
 #include "client/window.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -325,6 +327,25 @@ TEST_CASE("steps of an exchange whose answer the algorithm can't take are report
   CHECK_THAT(std::string(status.message()), Catch::Contains("Absorb") && Catch::Contains("out of magic"));
   CHECK(reported == 1);
 }
+
+// Sanitizers end a process that asks for as much.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("parameters whose exchanges do not fit into memory are an error") {
+  constexpr size_t kFloats = size_t{1} << 42;
+  constexpr size_t kBytes = kFloats * sizeof(float);
+  // Addresses, and no memory.
+  void* const addresses = mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(addresses != MAP_FAILED);
+  Loop loop;
+  const auto window = Window::Create({absl::MakeSpan(static_cast<float*>(addresses), kFloats)}, &loop.center,
+                                     std::move(loop.halves.worker), loop.halves.hyperparameters, {});
+  REQUIRE(window.ok());
+  const absl::Status begun = (*window)->Begin();
+  CHECK(absl::IsResourceExhausted(begun));
+  CHECK_THAT(std::string(begun.message()), Catch::Contains("4398046511104 parameters"));
+  munmap(addresses, kBytes);
+}
+#endif
 
 TEST_CASE("steps of an exchange that failed are reported if its commit was applied") {
   Loop loop;

@@ -1,5 +1,7 @@
 #include "client/mlp/mlp.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -359,6 +361,8 @@ TEST_CASE("options that make no sense are refused") {
   CHECK_THAT(message({.layers = {2, 2}, .optimizer = {.learning_rate = 0}}), Catch::Contains("learning rate 0"));
   CHECK_THAT(message({.layers = {2, 2}, .optimizer = {.name = "momentum", .momentum = 1}}),
              Catch::Contains("momentum 1"));
+  CHECK_THAT(message({.layers = {2, 2}, .optimizer = {.name = "momentum", .momentum = 0.99999999}}),
+             Catch::Contains("momentum 1"));
 }
 
 TEST_CASE("layers are parsed from a list") {
@@ -370,6 +374,32 @@ TEST_CASE("layers are parsed from a list") {
     CHECK(ParseLayers(bad).status().code() == absl::StatusCode::kInvalidArgument);
   }
 }
+
+TEST_CASE("a network that is too large for the machine's memory is an error, not the end of the process") {
+  const auto mlp = Mlp::Create({.layers = {784, 1'000'000'000, 10}});
+  CHECK(mlp.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(mlp.status().message()),
+             Catch::Contains("795000000010 parameters") && Catch::Contains("use smaller layers"));
+}
+
+#ifndef __SANITIZE_ADDRESS__  // which keeps more addresses than the limit
+TEST_CASE("a batch that is too large for memory is an error, and a smaller one trains on") {
+  const auto mlp = MakeMlp({.layers = {1, 20'000, 2}});
+  const Batch small = RandomBatch(2, 1, 2, 1);
+  REQUIRE(mlp->TrainOnBatch(small).ok());
+  const Batch large = RandomBatch(50'000, 1, 2, 2);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  const rlimit limit{uint64_t{2} << 30, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+  const absl::Status refused = mlp->TrainOnBatch(large).status();
+  const absl::Status trained = mlp->TrainOnBatch(small).status();
+  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("50000 rows"));
+  CHECK(trained.ok());
+}
+#endif
 
 }  // namespace
 }  // namespace paramd
