@@ -20,6 +20,7 @@ public final class Admin implements AutoCloseable {
 
   /** {@code server}: HOST:PORT or unix:PATH. Connects within the timeout, which then bounds each call, too. */
   public static Admin connect(String server, Duration timeout) {
+    NativeLibrary.load();
     return new Admin(
         new NativeObject(
             "admin", Native.adminConnect(Arguments.utf8(server), Arguments.seconds(timeout)), Native::adminFree));

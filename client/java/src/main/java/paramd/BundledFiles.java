@@ -12,8 +12,9 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Files of the jar in a private folder, until closed. */
+/** Files of the jar in a private folder, until closed. It is made in paramd.native.dir, or else in java.io.tmpdir. */
 final class BundledFiles implements AutoCloseable {
+  private static final String PARENT = "paramd.native.dir";
   private static final String PREFIX = "/paramd/native/linux-x86_64/";
 
   private final Path folder;
@@ -33,11 +34,24 @@ final class BundledFiles implements AutoCloseable {
     }
   }
 
+  /** What is needed where files are extracted to, for messages. */
+  static String needs() {
+    return (System.getProperty(PARENT) == null ? "java.io.tmpdir" : PARENT) + " (" + parent()
+        + ") must be a folder that can be written, where programs may be executed and that has room for some 20 MB; -D"
+        + PARENT + "=FOLDER names another one";
+  }
+
+  private static Path parent() {
+    return Path.of(System.getProperty(PARENT, System.getProperty("java.io.tmpdir")));
+  }
+
   static BundledFiles extract(List<String> names) throws IOException {
     final BundledFiles bundle =
         new BundledFiles(
             Files.createTempDirectory(
-                "paramd-", PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))));
+                parent(),
+                "paramd-",
+                PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))));
     try {
       for (String name : names) {
         bundle.add(name);

@@ -22,6 +22,7 @@ public final class Mlp implements Trainable, AutoCloseable {
   public Mlp(long[] layers, String optimizer, double learningRate, long seed) {
     this.layers = layers.clone();
     final byte[] name = Arguments.utf8(optimizer);
+    NativeLibrary.load();
     mlp = new NativeObject("mlp", Native.mlpNew(this.layers, name, learningRate, seed), Native::mlpFree);
   }
 

@@ -6,13 +6,9 @@ import java.nio.ByteBuffer;
 /**
  * The functions of client/c/paramd.h, by their names. Objects and memory are addresses; strings are UTF-8 without NUL;
  * timeouts are in seconds. What fails throws {@link ParamdException}. Nothing here checks that an address is alive:
- * {@link NativeObject} does.
+ * {@link NativeObject} does. Whoever makes the first object calls {@link NativeLibrary#load} before.
  */
 final class Native {
-  static {
-    NativeLibrary.load();
-  }
-
   private Native() {}
 
   /** Of what this class expects of the library; 0 is never given. */

@@ -3,23 +3,33 @@ package paramd;
 import java.io.IOException;
 import java.util.List;
 
-/** Loads native code, once a class loader. */
+/** Loads native code, once a class loader. Thread-safe. */
 final class NativeLibrary {
   private static final String NAME = "paramd_jni";
 
+  private static boolean loaded;
+
   private NativeLibrary() {}
 
-  /** From java.library.path if it is there, else from the jar. Throws UnsatisfiedLinkError. */
-  static void load() {
+  /**
+   * From java.library.path if it is there, else from the jar. To be called before the first of {@link Native}'s
+   * functions. UNAVAILABLE, each time anew, if it can't be loaded.
+   */
+  static synchronized void load() {
+    if (loaded) {
+      return;
+    }
     if (!loadFromPath()) {
       loadFromJar();
     }
     if (Native.version() != Native.VERSION) {
-      throw new UnsatisfiedLinkError(
+      throw unavailable(
           "lib" + NAME + ".so from java.library.path is of another version than this jar: it speaks version "
               + Native.version() + " and the jar " + Native.VERSION + "; take both from one build, or leave the"
-              + " library to the jar");
+              + " library to the jar",
+          null);
     }
+    loaded = true;
   }
 
   private static boolean loadFromPath() {
@@ -34,26 +44,35 @@ final class NativeLibrary {
 
   private static void loadFromJar() {
     if (!System.getProperty("os.name").equals("Linux") || !System.getProperty("os.arch").equals("amd64")) {
-      throw new UnsatisfiedLinkError(
+      throw unavailable(
           "paramd's native code is for Linux on x86-64, but this is "
-              + System.getProperty("os.name") + " on " + System.getProperty("os.arch"));
+              + System.getProperty("os.name") + " on " + System.getProperty("os.arch"),
+          null);
     }
     try {
       final List<String> libraries = BundledFiles.libraries();
       if (libraries.isEmpty()) {
-        throw new UnsatisfiedLinkError(
+        throw unavailable(
             "lib" + NAME + ".so is neither in java.library.path nor in the jar; build the jar with"
-                + " scripts/build_java.sh");
+                + " scripts/build_java.sh",
+            null);
       }
       try (BundledFiles files = BundledFiles.extract(libraries)) {
         System.load(files.path("lib" + NAME + ".so").toString());
       }
     } catch (IOException e) {
-      throw (UnsatisfiedLinkError)
-          new UnsatisfiedLinkError(
-                  "can't extract native code to java.io.tmpdir (" + System.getProperty("java.io.tmpdir") + "): "
-                      + e.getMessage() + "; it must be a folder that can be written and has room for some 20 MB")
-              .initCause(e);
+      throw unavailable("can't extract native code: " + e.getMessage() + "; " + BundledFiles.needs(), e);
+    } catch (UnsatisfiedLinkError e) {
+      // What else could be wrong needs no other folder.
+      final boolean forbidden = e.getMessage().contains("failed to map segment");
+      throw unavailable(
+          "can't load native code: " + e.getMessage() + "; "
+              + (forbidden ? BundledFiles.needs() : "it needs glibc 2.36 or later"),
+          e);
     }
+  }
+
+  private static ParamdException unavailable(String message, Throwable cause) {
+    return new ParamdException(ParamdException.Code.UNAVAILABLE, message, cause);
   }
 }

@@ -47,8 +47,7 @@ public final class ParamdServer implements AutoCloseable {
     } catch (IOException e) {
       throw new ParamdException(
           ParamdException.Code.UNAVAILABLE,
-          "can't start the daemon: " + e.getMessage()
-              + "; java.io.tmpdir must be a folder where programs may be executed and that has room for some 20 MB",
+          "can't start the daemon: " + e.getMessage() + "; " + BundledFiles.needs(),
           e);
     }
     final CompletableFuture<String> address = new CompletableFuture<>();

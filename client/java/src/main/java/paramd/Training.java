@@ -19,6 +19,7 @@ public final class Training {
    */
   public static TrainSummary run(
       WorkerOptions options, TrainOptions trainOptions, Trainable model, BatchSource source) {
+    NativeLibrary.load();
     try (NativeObject canceller = new NativeObject("canceller", Native.cancellerNew(), Native::cancellerFree)) {
       final InterruptWatch interrupts = new InterruptWatch(() -> cancel(canceller));
       final long native_ = options.toNative(canceller.address());

@@ -36,6 +36,7 @@ public final class Worker implements AutoCloseable {
 
   /** Waits for the server within the options' join timeout. */
   public static Worker join(WorkerOptions options) {
+    NativeLibrary.load();
     final long canceller = Native.cancellerNew();
     final InterruptWatch watch = new InterruptWatch(() -> Native.cancellerCancel(canceller));
     try {

@@ -16,7 +16,12 @@ final class ChildJvm implements AutoCloseable {
   private final BufferedReader out;
 
   ChildJvm(List<String> options, Class<?> main, String... arguments) {
-    final List<String> command = new ArrayList<>();
+    this(List.of(), options, main, arguments);
+  }
+
+  /** By another program, whose last arguments are the JVM's command. */
+  ChildJvm(List<String> launcher, List<String> options, Class<?> main, String... arguments) {
+    final List<String> command = new ArrayList<>(launcher);
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
     command.add("-Xmx64m");
     command.addAll(options);

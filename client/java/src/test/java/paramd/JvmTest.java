@@ -13,12 +13,14 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -43,8 +45,30 @@ class JvmTest {
         }
         case "maps" -> maps(arguments[1]);
         case "leak" -> leak(arguments[1]);
+        case "refused" -> refused(arguments[1]);
         case "class loaders" -> classLoaders(arguments[1], Path.of(arguments[2]), Path.of(arguments[3]));
         default -> throw new IllegalArgumentException(arguments[0]);
+      }
+    }
+  }
+
+  /** Says why each way in does not work, twice. */
+  static void refused(String server) {
+    final List<Runnable> ways =
+        List.of(
+            () -> join(server, "grpc"),
+            () -> Admin.connect(server, Duration.ofSeconds(1)),
+            () -> new Mlp(new long[] {2, 2}, "sgd", 0.1, 1),
+            () -> Training.run(new WorkerOptions(server, "m", "w"), new TrainOptions(), null, null),
+            () -> ParamdServer.start(new ServerOptions()));
+    for (int i = 0; i < 2; i++) {
+      for (Runnable way : ways) {
+        try {
+          way.run();
+          System.out.println("it works");
+        } catch (ParamdException e) {
+          System.out.println(e.code() + " " + e.getMessage());
+        }
       }
     }
   }
@@ -269,6 +293,51 @@ class JvmTest {
     }
     try (var left = Files.list(folder)) {
       assertEquals(List.of(), left.filter(path -> path.getFileName().toString().startsWith("paramd")).toList());
+    }
+  }
+
+  /** A shell line that puts an empty folder, of which nothing may be executed, in {@code folder}'s place. */
+  private static List<String> withoutExecution(Path folder) {
+    return List.of(
+        "unshare", "--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs -o noexec tmpfs \"$0\" && exec \"$@\"",
+        folder.toString());
+  }
+
+  private static boolean canMount(Path folder) throws Exception {
+    final List<String> command = new ArrayList<>(withoutExecution(folder));
+    command.add("true");
+    return new ProcessBuilder(command).start().waitFor() == 0;
+  }
+
+  @Test
+  void whereFilesMayNotBeExecutedEveryWayInSaysSoAndNamesTheWayOut(@TempDir Path folder, @TempDir Path other)
+      throws Exception {
+    Assumptions.assumeTrue(canMount(folder), "this process may not mount");
+    final List<String> temporary = List.of("-Djava.io.tmpdir=" + folder);
+    try (ChildJvm child = new ChildJvm(withoutExecution(folder), temporary, Child.class, "refused", "127.0.0.1:1")) {
+      final List<String> lines = child.readAll().lines().toList();
+      assertEquals(10, lines.size(), lines::toString);
+      for (String line : lines) {
+        assertTrue(line.startsWith("UNAVAILABLE can't "), line);
+        assertTrue(line.contains("programs may be executed") && line.contains("-Dparamd.native.dir=FOLDER"), line);
+        assertTrue(line.contains("java.io.tmpdir (" + folder + ")"), line);
+      }
+    }
+    final List<String> elsewhere = List.of("-Djava.io.tmpdir=" + folder, "-Dparamd.native.dir=" + other);
+    try (ParamdServer server = ParamdServer.start(new ServerOptions());
+        ChildJvm child =
+            new ChildJvm(withoutExecution(folder), elsewhere, Child.class, "leave open", server.address())) {
+      final String output = child.readAll();
+      assertEquals(0, child.exitCode(), output);
+    }
+  }
+
+  @Test
+  void aFolderForNativeCodeThatIsNotThereIsTold(@TempDir Path folder) throws Exception {
+    final String gone = folder.resolve("gone").toString();
+    final String output = run(0, List.of("-Dparamd.native.dir=" + gone), "refused", "127.0.0.1:1");
+    for (String line : output.lines().toList()) {
+      assertTrue(line.startsWith("UNAVAILABLE can't ") && line.contains("paramd.native.dir (" + gone + ")"), line);
     }
   }
 
