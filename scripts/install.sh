@@ -5,7 +5,7 @@
 #   scripts/install.sh [--prefix=DIR]       default: /usr/local; DESTDIR, if set, goes before it
 #
 #   bin/paramd, bin/paramctl                each one file that needs nothing but the system's C library
-#   lib/libparamd.so*                       needs the shared libraries of gRPC, protobuf and Abseil; see docs/c.md
+#   lib/libparamd.so*, lib/paramd/          with its own copies of gRPC, protobuf and Abseil; see docs/c.md
 #   include/paramd/paramd.h, lib/pkgconfig/paramd.pc, lib/cmake/paramd/
 #   include/paramd/plugin/                  the headers of algorithms, for plugins; they need Abseil's
 set -euo pipefail
@@ -43,7 +43,15 @@ install -d "$root"/{bin,include/paramd/plugin/algorithms,lib/pkgconfig,lib/cmake
 install -s -m 755 "$bin/server/paramd" "$bin/client/cli/paramctl" "$root/bin/"
 install -m 644 "$repo/client/c/paramd.h" "$root/include/paramd/"
 install -m 644 "$repo"/algorithms/{algorithm,kernel,registry}.h "$root/include/paramd/plugin/algorithms/"
-install -s -m 644 "$bin/client/c/libparamd.so" "$root/lib/libparamd.so.$version"
+scratch=$root/lib/.paramd.new
+rm -rf "$scratch"
+mkdir "$scratch"
+"$repo/scripts/bundle_libraries.py" "$bin/client/c/libparamd.so" "$scratch"
+# Those that are there are of another build, or another version.
+rm -rf "$root/lib/paramd"
+mv "$scratch/libparamd.so" "$root/lib/libparamd.so.$version"
+mv "$scratch" "$root/lib/paramd"
+scratch=
 ln -sf "libparamd.so.$version" "$root/lib/libparamd.so.0"
 ln -sf libparamd.so.0 "$root/lib/libparamd.so"
 

@@ -22,8 +22,9 @@ readonly packages=(
   libabsl-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev zlib1g-dev
   catch2 libbenchmark-dev nlohmann-json3-dev
   libopenmpi-dev openjdk-17-jdk-headless
+  patchelf python3-minimal
 )
-readonly java_packages=(maven patchelf)
+readonly java_packages=(maven)
 readonly python_packages=(python3-setuptools python3-wheel)
 readonly test_packages=(
   python3-venv

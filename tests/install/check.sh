@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs paramd into an empty folder, and fails unless programs and a plugin outside the sources build against it, by
-# CMake and by pkg-config, and work with the daemon that was installed.
+# CMake and by pkg-config, and work with the daemon that was installed, whatever else is in their process.
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -40,8 +40,13 @@ build_by_cmake() {
 }
 build_by_cmake >"$folder/cmake.log" 2>&1 || fail "CMake: $(<"$folder/cmake.log")"
 
+# What nobody is to take notice of: it would talk, or not work.
+readonly grpc_environment=(
+  env GRPC_VERBOSITY=debug GRPC_TRACE=all GRPC_POLL_STRATEGY=none
+  http_proxy=http://127.0.0.1:1 grpc_proxy=http://127.0.0.1:1
+)
 port_file=$folder/port
-"$root/bin/paramd" --listen=127.0.0.1:0 --port_file="$port_file" --plugin="$folder/build/libalgorithm.so" \
+"${grpc_environment[@]}" "$root/bin/paramd" --listen=127.0.0.1:0 --port_file="$port_file" --plugin="$folder/build/libalgorithm.so" \
   >"$folder/log" 2>&1 &
 daemon=$!
 until [[ -s $port_file ]]; do
@@ -59,6 +64,35 @@ export PKG_CONFIG_PATH=$root/lib/pkgconfig
 # shellcheck disable=SC2046  # one word a flag
 cc -std=c11 -Wall -Wextra -Werror -o "$folder/by_pkg_config" "$program/main.c" $(pkg-config --cflags --libs paramd)
 LD_LIBRARY_PATH=$root/lib "$folder/by_pkg_config" "$server"
+
+# A library that shows all that those show which ours is made of, and can do nothing.
+{
+  echo '.text'
+  for library in "$root"/lib/paramd/paramd-*; do
+    nm --dynamic --defined-only --just-symbols "$(cc -print-file-name="${library##*/paramd-????????????-}")"
+  done | sed 's/@.*//' | sort --unique | sed 's/.*/.globl "&"\n.type "&", @function\n"&":/'
+  echo 'ud2'
+  echo '.section .note.GNU-stack, "", @progbits'
+} >"$folder/clash.s"
+cc -shared -o "$folder/clash.so" "$folder/clash.s"
+(($(nm --dynamic --defined-only "$folder/clash.so" | wc -l) > 5000)) || fail "the library that clashes is not like ours"
+guest() {
+  python3 "$repo/tests/install/guest.py" "$server" "$root/lib/libparamd.so" "$@"
+}
+guest paramd "$folder/clash.so" >/dev/null || fail "a library that is loaded later gets in the way"
+guest "$folder/clash.so" paramd >/dev/null || fail "a library that was loaded before gets in the way"
+LD_PRELOAD=$folder/clash.so LD_LIBRARY_PATH=$root/lib "$folder/by_pkg_config" "$server" >/dev/null ||
+  fail "a library that the program has gets in the way"
+
+for command in "python3 $repo/tests/install/guest.py $server $root/lib/libparamd.so paramd" \
+  "$root/bin/paramctl --server=$server list"; do
+  # shellcheck disable=SC2086  # a word each
+  said=$("${grpc_environment[@]}" $command 2>&1) || fail "the environment of gRPC reaches this: $command: $said"
+  [[ $said != *grpc* ]] || fail "the environment of gRPC reaches this: $command: $said"
+done
+if said=$(PARAMD_GRPC_ENVIRONMENT=1 "${grpc_environment[@]}" "$root/bin/paramctl" --server="$server" list 2>&1); then
+  fail "PARAMD_GRPC_ENVIRONMENT=1 does not let the environment of gRPC in"
+fi
 
 kill "$daemon"
 wait "$daemon" || fail "the daemon ended with $?"

@@ -45,10 +45,10 @@ without_package() {
 }
 
 missing_package() {
-  without_package patchelf
-  fails "could not install: patchelf" "$repo/scripts/build_java.sh" --skip-tests
-  fails "could not install: patchelf" "$repo/scripts/build_python.sh"
-  fails "are missing.*patchelf" "$repo/scripts/setup.sh" --check --java
+  without_package maven
+  fails "could not install: maven" "$repo/scripts/build_java.sh" --skip-tests
+  fails "could not install: maven" "$repo/scripts/build_python.sh"
+  fails "are missing.*maven" "$repo/scripts/setup.sh" --check --java
   "$repo/scripts/setup.sh" --check --packages >"$folder/out" 2>&1 || fail "packages for another purpose are asked for"
 }
 

@@ -104,6 +104,8 @@ TEST_CASE("the library shows what the header declares, and nothing else") {
   const std::regex declaration("PARAMD_API[^;]*?(paramd_[a-z_]+)\\(");
   for (std::sregex_iterator i(header.begin(), header.end(), declaration), end; i != end; ++i) declared.insert((*i)[1]);
   CHECK(declared.size() > 50);
+  // For gRPC's own libraries, which are bundled with it under other names: proto/grpc_environment.cc.
+  declared.insert("_ZN9grpc_core6GetEnvB5cxx11EPKc");
 
   std::set<std::string> shown;
   std::istringstream symbols(Run("/usr/bin/nm", {"--dynamic", "--defined-only", kLibrary}));
