@@ -280,9 +280,9 @@ TEST_CASE("an address that is none") {
   for (const std::string address : {"", "localhost", "localhost:", ":5000", "unix:"}) {
     INFO(address);
     CheckError(Admin::Connect(address).status(), absl::StatusCode::kInvalidArgument,
-               {"server address '" + address + "'", "use HOST:PORT or unix:PATH"});
+               {"server's address '" + address + "'", "use HOST:PORT"});
     CheckError(Worker::Join({.server = address, .model = "m", .worker = "a"}).status(),
-               absl::StatusCode::kInvalidArgument, {"use HOST:PORT or unix:PATH"});
+               absl::StatusCode::kInvalidArgument, {"use HOST:PORT"});
   }
   for (const std::string address : {"nowhere", "127.0.0.1:65536", "127.0.0.1:-1", "::1:5000", "unix:"}) {
     INFO(address);
