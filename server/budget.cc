@@ -203,8 +203,8 @@ void Budget::Tick(absl::Duration overslept) {
         int64_t progressed_ns = held.progressed_ns;
         // Whoever changes it meanwhile knows better.
         if (progressed_ns != kPaused) {
-          held.progressed_ns.compare_exchange_strong(progressed_ns,
-                                                     progressed_ns + absl::ToInt64Nanoseconds(overslept));
+          const int64_t granted = progressed_ns + absl::ToInt64Nanoseconds(overslept);
+          held.progressed_ns.compare_exchange_strong(progressed_ns, std::min(granted, absl::ToUnixNanos(now)));
         }
       }
     }

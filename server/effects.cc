@@ -17,8 +17,14 @@ Effects::~Effects() {
   if (task_ != nullptr) targets_.post(std::move(task_));
 }
 
+void Effects::Gone(const ExchangesUnderWay& under_way, const absl::Status& why) {
+  for (const std::weak_ptr<ExchangeOwner>& exchange : under_way.exchanges()) {
+    if (auto owner = exchange.lock(); owner != nullptr) gone_.emplace_back(std::move(owner), why);
+  }
+}
+
 void Effects::Drop(MemberSession session, const absl::Status& why) {
-  if (auto owner = session.receiving.lock(); owner != nullptr) gone_.emplace_back(std::move(owner), why);
+  Gone(session.under_way, why);
   sessions_.push_back(std::move(session));
 }
 

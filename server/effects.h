@@ -45,7 +45,9 @@ class Effects {
   void Drop(std::shared_ptr<const HeldCenter> center) {
     if (center != nullptr) centers_.push_back(std::move(center));
   }
-  // Whoever receives a commit of it is told why.
+  // Tells those that are not over.
+  void Gone(const ExchangesUnderWay& under_way, const absl::Status& why);
+  // Tells its exchanges, too.
   void Drop(MemberSession session, const absl::Status& why);
 
   // The history of a worker that is gone, or even forgotten.

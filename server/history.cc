@@ -60,7 +60,7 @@ Histories::Histories(HistoriesOptions options) : options_(options) {
 
 absl::Status Histories::Report(uint64_t model, const v1::ReportHistoryRequest& request) {
   const std::string& worker = request.participant().worker();
-  const uint64_t incarnation = request.participant().incarnation();
+  const v1::Participant& who = request.participant();
   const std::vector<std::string> names(request.metric_names().begin(), request.metric_names().end());
   if (names.size() > kMaxMetrics) {
     return absl::InvalidArgumentError(absl::StrCat("history of worker '", worker, "' has ", names.size(),
@@ -75,9 +75,8 @@ absl::Status Histories::Report(uint64_t model, const v1::ReportHistoryRequest& r
   }
   MutexLock lock(&mutex_);
   Series* series = &models_[model][worker];
-  if (series->incarnation == incarnation && request.batch() != 0 && request.batch() <= series->batch) {
-    return absl::OkStatus();
-  }
+  const bool same = series->incarnation == who.incarnation() && series->nonce == who.nonce();
+  if (same && request.batch() != 0 && request.batch() <= series->batch) return absl::OkStatus();
   if (!series->numbers.empty() && series->metric_names != names) {
     return absl::InvalidArgumentError(absl::StrCat("history of worker '", worker, "' has the metrics [",
                                                    absl::StrJoin(series->metric_names, ", "), "], not [",
@@ -86,7 +85,8 @@ absl::Status Histories::Report(uint64_t model, const v1::ReportHistoryRequest& r
   UncountLocked(series);
   series->model = model;
   series->worker = worker;
-  series->incarnation = incarnation;
+  series->incarnation = who.incarnation();
+  series->nonce = who.nonce();
   series->batch = request.batch();
   series->metric_names = names;
   series->unsent += request.dropped();
@@ -352,7 +352,12 @@ absl::Status Histories::ReadAveraged(absl::Span<const uint64_t> models, const v1
   std::vector<Place> places;
   for (const Part& part : parts) {
     for (size_t i = 0; i < part.numbers.size(); i += 4 + part.metric_names.size()) {
-      places.push_back({std::bit_cast<uint64_t>(part.numbers[i]), &part, &part.numbers[i]});
+      const Place place{std::bit_cast<uint64_t>(part.numbers[i]), &part, &part.numbers[i]};
+      if (i == 0 || places.back().step != place.step) {
+        places.push_back(place);
+      } else {
+        places.back() = place;
+      }
     }
   }
   std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.step < b.step; });

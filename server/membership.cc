@@ -83,9 +83,14 @@ std::shared_ptr<Member> Membership::ForgetOne() {
                                [this](const Member* member) { return rule_.MayForget(member->record.standing); });
   if (it == gone_.end()) return nullptr;
   const MemberRecord& record = (*it)->record;
-  if (forgotten_.size() >= kMaxForgotten) forgotten_.erase(forgotten_.begin());
-  uint64_t& last = forgotten_[std::hash<std::string>()(record.name)];
-  last = std::max(last, record.incarnation);
+  const size_t hash = std::hash<std::string>()(record.name);
+  const auto [last, is_new] = forgotten_.try_emplace(hash, 0);
+  last->second = std::max(last->second, record.incarnation);
+  if (is_new) forgotten_order_.push_back(hash);
+  if (forgotten_.size() > kMaxForgotten) {
+    forgotten_.erase(forgotten_order_.front());
+    forgotten_order_.pop_front();
+  }
   std::shared_ptr<Member> member = members_.at(record.name);
   member->forgotten = true;
   members_.erase(record.name);

@@ -2,14 +2,17 @@
 #ifndef PARAMD_SERVER_MEMBERSHIP_H_
 #define PARAMD_SERVER_MEMBERSHIP_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,14 +45,37 @@ class Lease {
   std::atomic<int64_t> renewed_ns_{0};
 };
 
-// Whoever receives a commit's bytes. Thread-safe.
+// Of an exchange that waits for its peer, and holds room meanwhile. Thread-safe.
 class ExchangeOwner {
  public:
   virtual ~ExchangeOwner() = default;
 
-  // Its worker left, expired or was fenced, or its model was deleted, while bytes of its commit were still to come.
-  // Called under no lock; it may come when they have all come.
+  // Its worker left, expired or was fenced, or its model was deleted. Called under no lock; it may come when the
+  // exchange is over.
   virtual void OnGone(const absl::Status& why) = 0;
+};
+
+// Exchanges to be told. Thread-compatible.
+class ExchangesUnderWay {
+ public:
+  void Add(std::weak_ptr<ExchangeOwner> exchange) {
+    // Those that are over go before it would grow.
+    if (exchanges_.size() == exchanges_.capacity()) Remove(exchange);
+    exchanges_.push_back(std::move(exchange));
+  }
+
+  // And all that are over.
+  void Remove(const std::weak_ptr<ExchangeOwner>& exchange) {
+    const auto over = [&](const std::weak_ptr<ExchangeOwner>& other) {
+      return other.expired() || (!other.owner_before(exchange) && !exchange.owner_before(other));
+    };
+    exchanges_.erase(std::remove_if(exchanges_.begin(), exchanges_.end(), over), exchanges_.end());
+  }
+
+  const std::vector<std::weak_ptr<ExchangeOwner>>& exchanges() const { return exchanges_; }
+
+ private:
+  std::vector<std::weak_ptr<ExchangeOwner>> exchanges_;
 };
 
 // The last commit of an incarnation, for its retries.
@@ -79,7 +105,7 @@ struct MemberSession {
   std::shared_ptr<Lease> lease = std::make_shared<Lease>();
   std::shared_ptr<const HeldCenter> answer;  // of elastic algorithms, until it is acknowledged
   std::shared_ptr<const HeldCenter> base;    // if the algorithm needs it
-  std::weak_ptr<ExchangeOwner> receiving;    // the bytes of its next commit
+  ExchangesUnderWay under_way;               // whose bytes are still to come, or whose center is to be read
 };
 
 struct Member {
@@ -143,6 +169,7 @@ class Membership {
   std::list<Member*> gone_;  // longest first
   // The last incarnation of each forgotten name, by its hash, so that no old process passes for a new one.
   std::unordered_map<size_t, uint64_t> forgotten_;
+  std::deque<size_t> forgotten_order_;
 };
 
 }  // namespace paramd

@@ -149,7 +149,21 @@ std::shared_ptr<Lease> Model::FindLease(const Caller& caller) {
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return nullptr;
   const auto member = membership_.Find(caller);
-  return member.ok() ? (*member)->session.lease : nullptr;
+  return member.ok() && (*member)->live() ? (*member)->session.lease : nullptr;
+}
+
+void Model::Watch(const ExchangeCall& call) {
+  Effects effects(&targets_);
+  MutexLock lock(&mutex_);
+  const auto member = membership_.Find(call.caller);
+  WatchLocked(member.ok() ? member->get() : nullptr, call);
+  if (!closed_.ok()) effects.Gone(of_nobody_, closed_);
+}
+
+void Model::WatchLocked(Member* member, const ExchangeCall& call) {
+  ExchangesUnderWay& under_way =
+      member != nullptr && member->live() && closed_.ok() ? member->session.under_way : of_nobody_;
+  under_way.Add(call.owner);
 }
 
 void Model::Acknowledge(const Caller& caller, uint64_t sequence) {
@@ -229,6 +243,7 @@ void Model::Close(absl::Status why) {
   for (const auto& [worker, member] : membership_.members()) {
     effects.Drop(std::exchange(member->session, {}), closed_);
   }
+  effects.Gone(of_nobody_, closed_);
   effects.Post([this] {
     strand_.Run([this] {
       StepAsideIfLong();
@@ -373,12 +388,13 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
     const auto touched = TouchLocked(call.caller, begun, &effects);
     if (!touched.ok()) return effects.Answer(std::move(done), {.status = touched.status()});
     member = *touched;
-    member->session.receiving.reset();
+    member->session.under_way.Remove(call.owner);
     if (call.sequence != 0 && call.sequence == member->record.last.sequence) {
       // A retry whose floats came after all.
+      const int64_t staleness = member->record.last.staleness;
       return SettleLocked({.call = std::move(call),
                            .member = std::move(member),
-                           .answer = {.committed = true},
+                           .answer = {.committed = true, .staleness = staleness},
                            .done = std::move(done)},
                           &effects);
     }
@@ -537,10 +553,17 @@ void Model::Pull(ExchangeCall call, Reservation room, Done done) {
     Effects effects(&targets_);
     MutexLock lock(&mutex_);
     ExchangeAnswer answer{.status = closed_, .committed = call.sequence != 0};
+    Member* puller = nullptr;
     if (answer.status.ok() && !call.caller.worker.empty()) {
       const auto member = membership_.Find(call.caller);
       answer.status = member.status();
       if (answer.status.ok() && (*member)->left()) answer.status = LeftError(**member);
+      // Its process may never read what would keep others waiting; if it lives, it asks again.
+      if (answer.status.ok() && !(*member)->live()) {
+        answer.status =
+            absl::UnavailableError(absl::StrCat("the lease of worker '", call.caller.worker, "' of model '", name(),
+                                                "' ran out while its pull waited for room; pull again"));
+      }
       if (answer.status.ok()) answer.status = state_.problem;
       if (answer.status.ok() && call.sequence != 0 && call.sequence != (*member)->record.last.sequence) {
         answer.status = absl::FailedPreconditionError(
@@ -549,10 +572,11 @@ void Model::Pull(ExchangeCall call, Reservation room, Done done) {
       }
       if (answer.status.ok()) {
         if (call.sequence != 0) answer.staleness = (*member)->record.last.staleness;
-        NotePulledLocked(member->get(), snapshot, &effects);
+        puller = member->get();
       }
     }
     if (answer.status.ok()) {
+      NotePulledLocked(puller, call, snapshot, &effects);
       answer.version = snapshot->version;
       answer.center = std::make_shared<const HeldCenter>(HeldCenter{.snapshot = snapshot, .room = std::move(room)});
     }
@@ -560,7 +584,10 @@ void Model::Pull(ExchangeCall call, Reservation room, Done done) {
   });
 }
 
-void Model::NotePulledLocked(Member* member, const std::shared_ptr<const Snapshot>& center, Effects* effects) {
+void Model::NotePulledLocked(Member* member, const ExchangeCall& call, const std::shared_ptr<const Snapshot>& center,
+                             Effects* effects) {
+  WatchLocked(member, call);
+  if (member == nullptr) return;
   ++member->record.pulls;
   member->record.last.base_version = center->version;
   // Nothing is kept for who is gone.
@@ -601,7 +628,7 @@ void Model::SettleLocked(Waiter waiter, Effects* effects) {
     if (!waiter.begin) {
       CompleteLocked(&waiter, effects);
     } else if (!waiter.answer.committed) {
-      waiter.member->session.receiving = call.owner;
+      WatchLocked(waiter.member.get(), call);
     }
   } else {
     waiter.answer.status = std::move(status);
@@ -630,7 +657,7 @@ void Model::CompleteLocked(Waiter* waiter, Effects* effects) {
   }
   if (answer.center == nullptr) return;
   answer.version = answer.center->snapshot->version;
-  NotePulledLocked(member, answer.center->snapshot, effects);
+  NotePulledLocked(member, call, answer.center->snapshot, effects);
 }
 
 void Model::SettleAllLocked(Waiters::List waiters, Effects* effects) {

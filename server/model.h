@@ -93,6 +93,10 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // The lease of who calls, null if it has none: for renewal while floats trickle in or out.
   std::shared_ptr<Lease> FindLease(const Caller& caller);
 
+  // From now on the call's owner is told when its worker is gone, or, if it has none, its model. Exchanges that commit
+  // or pull need no call of it.
+  void Watch(const ExchangeCall& call);
+
   // The answer to this sequence has arrived at the worker: it need not be kept for a retry.
   void Acknowledge(const Caller& caller, uint64_t sequence);
 
@@ -191,9 +195,10 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   void CompleteLocked(Waiter* waiter, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SettleAllLocked(Waiters::List waiters, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The worker has the center from now on.
-  void NotePulledLocked(Member* member, const std::shared_ptr<const Snapshot>& center, Effects* effects)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WatchLocked(Member* member, const ExchangeCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Who calls has the center from now on. `member`: null for a reader.
+  void NotePulledLocked(Member* member, const ExchangeCall& call, const std::shared_ptr<const Snapshot>& center,
+                        Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `behind`: who is waited for, of those waiters that were asked about before.
   absl::Status WaitedTooLongLocked(const Waiter& waiter, std::map<uint64_t, std::string>* behind) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -223,6 +228,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   const std::unique_ptr<ConsistencyRule> rule_ ABSL_GUARDED_BY(mutex_);
   Membership membership_ ABSL_GUARDED_BY(mutex_);
   Waiters waiters_ ABSL_GUARDED_BY(mutex_);
+  ExchangesUnderWay of_nobody_ ABSL_GUARDED_BY(mutex_);  // of readers, and of who was gone already
   LedgerState state_ ABSL_GUARDED_BY(mutex_);
   bool keeps_initial_center_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<InitialCenter> initial_center_ ABSL_GUARDED_BY(mutex_);

@@ -24,7 +24,6 @@
 #include "server/models.h"
 #include "server/pollers.h"
 #include "server/reflection_call.h"
-#include "server/sendings.h"
 #include "server/session.h"
 #include "server/streams.h"
 #include "server/unary_call.h"
@@ -196,7 +195,6 @@ class Server::Impl : private EventSink {
   LiveCalls calls_;
   Models models_;
   std::unique_ptr<SegmentServer> segments_;  // set by Start; null: no shared memory. Its thread asks models_
-  Sendings sendings_;
   Streams sessions_;
   const std::shared_ptr<ChunkPool> chunks_ = ChunkPool::Create();
   Streams others_;
@@ -265,7 +263,6 @@ absl::Status Server::Impl::Start() {
                   .models = &models_,
                   .sessions = &sessions_,
                   .segments = segments_.get(),
-                  .sendings = &sendings_,
                   .chunks = chunks_.get()};
   ServeControlPlane();
   health_.Listen(queue_.get(), &calls_);
@@ -410,12 +407,6 @@ void Server::Impl::Tell(const ModelEvent& event) {
     case ModelEvent::Kind::kExpired:
     case ModelEvent::Kind::kFenced:
     case ModelEvent::Kind::kDeleted:
-      sendings_.Gone(
-          event.model_id, event.worker, event.incarnation,
-          event.kind == ModelEvent::Kind::kDeleted
-              ? absl::NotFoundError(absl::StrCat("model '", event.model, "' was deleted"))
-              : absl::FailedPreconditionError(absl::StrCat("worker '", event.worker, "' of model '", event.model,
-                                                           "' is gone: it ", KindName(event.kind))));
       if (segments_ == nullptr) break;
       segments_->Release({.model_id = event.model_id, .worker = event.worker, .incarnation = event.incarnation});
       break;

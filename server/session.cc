@@ -21,6 +21,9 @@ constexpr uint64_t kLongFloats = kBlockFloats;
 // enough for the messages between them not to count.
 constexpr size_t kSharedBlocks = 4;
 
+// Of a message that waits with its header.
+constexpr size_t kMaxWaitingBytes = kMaxHeaderChunkBytes + (size_t{4} << 10);
+
 // A peer makes progress with so many bytes, or with all that is left: less in a stall timeout is none.
 constexpr uint64_t kProgressBytes = uint64_t{1} << 20;
 
@@ -59,9 +62,6 @@ struct Session::Exchange : public ExchangeOwner {
     return first.shared_floats != 0 || ChunkBytes(first) >= call.floats * FloatBytes(encoding);
   }
 
-  ~Exchange() override {
-    if (sendings != nullptr) sendings->Remove(model->id(), call.caller);
-  }
   void OnGone(const absl::Status& why) override {
     if (const auto owner = session.lock(); owner != nullptr) owner->OnGone(this, why);
   }
@@ -75,7 +75,6 @@ struct Session::Exchange : public ExchangeOwner {
   std::shared_ptr<Lease> lease;            // renewed as they go; may be null
   uint64_t progress_bytes = 0;             // that came since the last progress
   absl::Status gone;                       // guarded by the session's lock
-  Sendings* sendings = nullptr;            // that has this exchange
 };
 
 Session::Session(const SessionEnvironment* environment)
@@ -204,11 +203,11 @@ void Session::OnFinished(bool /*ok*/) {}
 void Session::OnRead(bool ok) {
   if (!TakeTurn(At::kReading)) return;
   if (!ok) return End(absl::OkStatus());
-  header_.Clear();
+  v1::ExchangeHeader header;
   DecodedExchange message;
-  if (auto status = DecodeExchange(&in_, &header_, &message); !status.ok()) return End(status);
+  if (auto status = DecodeExchange(&in_, &header, &message); !status.ok()) return End(status);
   in_.Clear();
-  if (message.has_header) return Begin(header_, std::move(message));
+  if (message.has_header) return Begin(header, std::move(message));
   exchange_ != nullptr ? Receive(message) : Read();
 }
 
@@ -261,6 +260,7 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
   call.deadline = exchange->model->Now() + absl::Milliseconds(std::min<uint64_t>(header.wait_ms(), kMaxWaitMs));
   call.tag = this;
   call.cancelled = &done_;
+  call.owner = exchange;
   exchange_ = exchange;
   if (header.segment() != 0) {
     if (auto status = FindSegment(header.segment(), exchange.get()); !status.ok()) return ReplyStatus(status);
@@ -271,6 +271,7 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
       call.floats = header.initialize().floats();
       if (auto status = CheckInitialize(*exchange); !status.ok()) return ReplyStatus(status);
       exchange->lease = exchange->model->FindLease(call.caller);
+      exchange->model->Watch(call);
       return ReserveToReceive(std::move(first));
     case v1::ExchangeHeader::kCommit:
       call.sequence = header.commit().sequence();
@@ -278,16 +279,15 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
       call.floats = header.commit().floats();
       call.pull = header.commit().pull();
       if (exchange->model->TakesAtOnce(call) && exchange->ComesWhole(first)) return ReserveToReceive(std::move(first));
-      call.owner = exchange;
       if (!exchange->ComesWhole(first)) exchange->lease = exchange->model->FindLease(call.caller);
       return InModel([&](Model* in) {
-        // What came with the header is in nobody's budget: if it is more than a little, it can't wait.
+        // What came with the header, floats or not, is in nobody's budget: if it is more than a little, it can't wait.
         std::optional<ExchangeCall> at_once;
-        if (ChunkBytes(first) > kMaxHeaderChunkBytes) at_once.emplace(call).deadline = exchange->model->Now();
+        if (first.owner_bytes > kMaxWaitingBytes) at_once.emplace(call).deadline = exchange->model->Now();
         in->BeginCommit(at_once.has_value() ? *at_once : call, [self = shared_from_this(), first = std::move(first)](
                                                                    const ExchangeAnswer& answer) mutable {
           self->LeaveModel();
-          if (answer.status.code() == absl::StatusCode::kDeadlineExceeded && ChunkBytes(first) > kMaxHeaderChunkBytes) {
+          if (answer.status.code() == absl::StatusCode::kDeadlineExceeded && first.owner_bytes > kMaxWaitingBytes) {
             return self->ReplyStatus(absl::ResourceExhaustedError(
                 "the commit has to wait for other workers; back off and try again, its header before its bytes"));
           }
@@ -376,7 +376,7 @@ void Session::ReserveToReceive(DecodedExchange first) {
   if (bytes == 0) return StartReceiving(Reservation(), first);
   Budget* const budget = environment_.models->budget();
   if (Reservation room = budget->TryReserve(bytes); !room.empty()) return StartReceiving(std::move(room), first);
-  if (ChunkBytes(first) > kMaxHeaderChunkBytes) return ReplyStatus(NoRoom());
+  if (first.owner_bytes > kMaxWaitingBytes) return ReplyStatus(NoRoom());
   budget->Reserve({.tag = this, .bytes = bytes, .deadline = exchange.call.deadline},
                   [self = shared_from_this(), first = std::move(first)](Reservation room) {
                     room.empty() ? self->ReplyStatus(self->NoRoom()) : self->StartReceiving(std::move(room), first);
@@ -517,14 +517,6 @@ void Session::Send(const ExchangeAnswer& answer) {
   // To be renewed between its messages.
   if (center.blocks.size() > 1 && exchange_->lease == nullptr && !exchange_->call.caller.worker.empty()) {
     exchange_->lease = exchange_->model->FindLease(exchange_->call.caller);
-  }
-  // And told if its worker is gone: it may have gone just now.
-  if (center.blocks.size() > 1 && exchange_->lease != nullptr) {
-    exchange_->sendings = environment_.sendings;
-    exchange_->sendings->Add(exchange_->model->id(), exchange_->call.caller, exchange_);
-    if (exchange_->model->FindLease(exchange_->call.caller) == nullptr) {
-      return End(absl::FailedPreconditionError("the worker left, or its lease ran out, before its center was sent"));
-    }
   }
   phase_ = Sending{answer.center, 0};
   WriteBlocks(&header);

@@ -18,7 +18,6 @@
 #include "server/event.h"
 #include "server/model.h"
 #include "server/models.h"
-#include "server/sendings.h"
 #include "server/streams.h"
 #include "shm/segment_server.h"
 #include "sync/mutex.h"
@@ -42,8 +41,7 @@ struct SessionEnvironment {
   Models* models = nullptr;
   Streams* sessions = nullptr;
   SegmentServer* segments = nullptr;  // null: there is no shared memory
-  Sendings* sendings = nullptr;
-  ChunkPool* chunks = nullptr;  // for what is sent in another encoding than it has
+  ChunkPool* chunks = nullptr;        // for what is sent in another encoding than it has
 };
 
 // A session is in one phase at a time, which says what it does and owns what that takes. Reading or writing, it is at
@@ -147,7 +145,6 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
 
   // Of whoever has the turn.
   grpc::ByteBuffer in_;
-  v1::ExchangeHeader header_;           // that was read last; kept for its memory
   std::shared_ptr<Exchange> exchange_;  // null: none is under way
   Phase phase_;
 };

@@ -28,7 +28,7 @@ struct ExchangeCall {
   absl::Time deadline = absl::InfiniteFuture();  // by the model's clock: how long the answer may be held up
   const void* tag = nullptr;                     // names the call for CancelWait
   const std::atomic<bool>* cancelled = nullptr;  // set before CancelWait is called: it will not wait from then on
-  std::weak_ptr<ExchangeOwner> owner;            // of the commit's bytes, from BeginCommit until Exchange
+  std::weak_ptr<ExchangeOwner> owner;            // is told when its worker or model is gone
 };
 
 struct ExchangeAnswer {

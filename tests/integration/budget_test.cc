@@ -238,23 +238,164 @@ TEST_CASE("a center that is sent renews its worker's lease for as long as it tak
   CHECK(Await([&] { return server->GetStatus().models(0).live_workers() == 0; }));
 }
 
+// With gRPC's own window of 64 KiB, which does not take a center of one block.
+std::shared_ptr<grpc::Channel> OpenNarrowChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
 TEST_CASE("what is sent to a worker is released when it is gone or its model is, though it does not read") {
   const std::string how = GENERATE(as<std::string>(), "expired", "left", "fenced", "deleted");
-  INFO(how);
+  const size_t floats = GENERATE(size_t{250'000}, kLargeFloats);
+  INFO(how << ", " << floats);
   const auto server = StartServer({.lease = how == "expired" ? absl::Milliseconds(300) : absl::Hours(1)});
-  CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
-  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  CreateModel(server->address(), Spec("m", "downpour", floats), std::vector<float>(floats, 1));
+  v1::ParameterServer::Stub stub(OpenNarrowChannel(server->address()));
   const v1::Participant worker = JoinByStub(&stub, "m", "w");
   v1::ExchangeHeader pull = PullHeader("m");
   *pull.mutable_participant() = worker;
   StubSession session(&stub);
   REQUIRE(session.Send(pull));
-  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == kLargeBytes; }));
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == floats * sizeof(float); }));
   if (how == "left") Leave(&stub, worker);
   if (how == "fenced") REQUIRE(JoinByStub(&stub, "m", "w").incarnation() == 2);
   if (how == "deleted") REQUIRE(Connect(server->address())->DeleteModel("m").ok());
   CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
   CHECK_FALSE(session.Receive().has_value());
+}
+
+TEST_CASE("what readers and initializers of a model hold is released when it is deleted") {
+  const bool reads = GENERATE(true, false);
+  const auto server = StartServer();
+  const auto admin = Connect(server->address());
+  REQUIRE(admin->CreateModel(Spec("m", "downpour", kLargeFloats)).ok());
+  if (reads) REQUIRE(admin->Initialize("m", std::vector<float>(kLargeFloats, 1)).ok());
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  StubSession session(&stub);
+  REQUIRE(session.Send(reads ? PullHeader("m") : InitializeHeader("m", kLargeFloats)));
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == (reads ? 1 : 2) * kLargeBytes; }));
+  REQUIRE(admin->DeleteModel("m").ok());
+  CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
+}
+
+TEST_CASE("a worker whose lease ran out while its pull waited for room gets none, and asks again if it lives") {
+  const auto server = StartServer({.lease = absl::Milliseconds(300)});
+  CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  std::vector<std::unique_ptr<StubSession>> hoarders;
+  for (int i = 0; i < 2; ++i) {
+    hoarders.push_back(std::make_unique<StubSession>(&stub));
+    REQUIRE(hoarders.back()->Send(PullHeader("m")));
+  }
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  v1::ExchangeHeader pull = PullHeader("m");
+  *pull.mutable_participant() = JoinByStub(&stub, "m", "w");
+  pull.set_wait_ms(60'000);
+  StubSession session(&stub);
+  REQUIRE(session.Send(pull));
+  REQUIRE(Await([&] { return server->GetStatus().queued_exchanges() == 1; }));
+  REQUIRE(Await([&] { return server->GetStatus().models(0).live_workers() == 0; }));
+  hoarders.clear();
+  const auto refused = session.Receive();
+  REQUIRE(refused.has_value());
+  CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kUnavailable));
+  CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
+  REQUIRE(session.Send(pull));
+  const auto pulled = session.Receive();
+  REQUIRE(pulled.has_value());
+  CHECK(pulled->center.size() == kLargeFloats);
+}
+
+// A header with a field that nobody knows, of so many bytes.
+v1::ExchangeHeader WithUnknownField(const v1::ExchangeHeader& header, size_t bytes) {
+  std::string encoded = header.SerializeAsString();
+  encoded += "\xc2\x3e";  // number 1000, length-delimited
+  for (size_t n = bytes;; n >>= 7) {
+    encoded.push_back(static_cast<char>(n < 128 ? n : (n & 127) | 128));
+    if (n < 128) break;
+  }
+  encoded.append(bytes, 'x');
+  v1::ExchangeHeader with;
+  REQUIRE(with.ParseFromString(encoded));
+  return with;
+}
+
+TEST_CASE("neither an idle stream nor one that waits keeps what came beside the floats") {
+  constexpr size_t kUnknownBytes = 7'000'000;
+  const bool waits = GENERATE(false, true);
+  Daemon daemon;
+  CreateModel(daemon.address(), Spec("m", "aeasgd", 4, "bounded:0"), std::vector<float>(4, 0));
+  v1::ParameterServer::Stub stub(OpenChannel(daemon.address()));
+  REQUIRE(JoinByStub(&stub, "m", "slow").incarnation() != 0);
+  std::vector<std::unique_ptr<StubSession>> sessions;
+  const auto send = [&] {
+    sessions.push_back(std::make_unique<StubSession>(&stub));
+    StubSession& session = *sessions.back();
+    if (!waits) {
+      v1::ExchangeHeader acknowledge = PullHeader("m");
+      acknowledge.mutable_acknowledge()->set_sequence(1);
+      REQUIRE(session.Send(WithUnknownField(acknowledge, kUnknownBytes)));
+      REQUIRE(session.Send(PullHeader("nothing")));
+      REQUIRE(session.Receive().has_value());
+      return;
+    }
+    const v1::Participant worker = JoinByStub(&stub, "m", absl::StrCat("w", sessions.size()));
+    v1::ExchangeHeader commit = WithUnknownField(CommitHeader(worker, 1, 4), kUnknownBytes);
+    commit.set_wait_ms(60'000);
+    REQUIRE(session.Send(commit, 0, std::vector<float>(4, 1)));
+    const auto refused = session.Receive();
+    REQUIRE(refused.has_value());
+    CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
+  };
+  for (int i = 0; i < 4; ++i) send();
+  const uint64_t before = ResidentBytes(&daemon);
+  for (int i = 0; i < 20; ++i) send();
+  const uint64_t after = ResidentBytes(&daemon);
+  INFO(before << " bytes before, " << after << " after");
+  CHECK(after < before + 8 * kUnknownBytes);
+}
+
+TEST_CASE("reports of another process of the same incarnation are its own") {
+  const auto server = StartServer();
+  CreateModel(server->address(), Spec("m", "downpour", 4), std::vector<float>(4, 0));
+  v1::ParameterServer::Stub stub(OpenChannel(server->address()));
+  for (const uint64_t nonce : {11, 22}) {
+    v1::JoinRequest request;
+    request.set_model("m");
+    request.set_worker("w");
+    request.set_incarnation(5);
+    request.set_nonce(nonce);
+    v1::JoinReply joined;
+    grpc::ClientContext context;
+    REQUIRE(stub.Join(&context, request, &joined).ok());
+    v1::ReportHistoryRequest report;
+    v1::Participant* const who = report.mutable_participant();
+    who->set_model("m");
+    who->set_worker("w");
+    who->set_incarnation(5);
+    who->set_nonce(nonce);
+    who->set_model_id(joined.model().id());
+    who->set_daemon_id(joined.daemon_id());
+    report.set_batch(1);
+    report.add_records()->set_step(nonce);
+    // The second time it is a repeat.
+    for (int i = 0; i < 2; ++i) {
+      grpc::ClientContext reporting;
+      v1::ReportHistoryReply reply;
+      CHECK(stub.ReportHistory(&reporting, report, &reply).ok());
+    }
+  }
+  v1::GetHistoryRequest request;
+  request.set_model("m");
+  grpc::ClientContext context;
+  v1::GetHistoryReply reply;
+  REQUIRE(stub.GetHistory(&context, request, &reply).ok());
+  REQUIRE(reply.workers_size() == 1);
+  REQUIRE(reply.workers(0).records_size() == 2);
+  CHECK(reply.workers(0).records(0).step() == 11);
+  CHECK(reply.workers(0).records(1).step() == 22);
 }
 
 TEST_CASE("a commit of 300,000 chunks takes the memory of its floats") {

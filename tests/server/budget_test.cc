@@ -318,6 +318,14 @@ TEST_CASE("Time that the server itself overslept counts against nobody") {
   clock.Advance(absl::Seconds(1));
   budget.Tick();
   CHECK(owner->told == 1);
+  // Nor is it granted to who went on after it.
+  owner->told = 0;
+  clock.Advance(absl::Seconds(100));
+  owner->held.push_back(budget.TryReserve(10, owner));
+  budget.Tick(absl::Seconds(100));
+  clock.Advance(absl::Seconds(16));
+  budget.Tick();
+  CHECK(owner->told == 1);
 }
 
 TEST_CASE("A callback may release and reserve") {

@@ -192,13 +192,16 @@ TEST_CASE("Records of the same step are averaged, whatever was dropped before an
   CHECK(mean.records(3).step() == 5);
 }
 
-TEST_CASE("A worker that was restarted counts its steps anew, and both are averaged") {
+TEST_CASE("A worker that was restarted counts its steps anew, and what it says last of each counts") {
   Histories history({.max_records = 100});
   REQUIRE(history.Report(kModel, Report("a", 1, {1, 2, 3})).ok());
   v1::ReportHistoryRequest again = Report("a", 1, {5, 6});
   again.mutable_participant()->set_incarnation(2);
   REQUIRE(history.Report(kModel, again).ok());
-  CHECK(Losses(Read(history, "", /*averaged=*/true).workers(0)) == std::vector<double>{3, 4, 3});
+  CHECK(Losses(Read(history, "", /*averaged=*/true).workers(0)) == std::vector<double>{5, 6, 3});
+  // It weighs as much as any other.
+  REQUIRE(history.Report(kModel, Report("b", 1, {9})).ok());
+  CHECK(Losses(Read(history, "", /*averaged=*/true).workers(0)) == std::vector<double>{7, 6, 3});
 }
 
 TEST_CASE("What a worker could not keep until it reported counts as dropped") {
@@ -259,7 +262,7 @@ TEST_CASE("A worker that counted its steps anew is averaged page by page, too") 
     REQUIRE(history.Report(kModel, report).ok());
   }
   int pages = 0;
-  CHECK(Losses(Read(history, "", true, {kModel}, &pages).workers(0)) == std::vector<double>(30'000, 2));
+  CHECK(Losses(Read(history, "", true, {kModel}, &pages).workers(0)) == std::vector<double>(30'000, 3));
   CHECK(pages > 1);
 }
 

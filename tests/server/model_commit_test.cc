@@ -76,6 +76,12 @@ TEST_CASE("A retried commit is applied once and answered with the first answer")
     CHECK(again.committed);
     CHECK(again.version == first.version);
     CHECK(again.staleness == first.staleness);
+    // Also one that comes whole.
+    const ExchangeAnswer whole =
+        ExchangeAtOnce(model.get(), {.caller = a.caller(), .sequence = a.sequence(), .floats = 2}, MakeBuffer({1, 2}));
+    CHECK(whole.committed);
+    CHECK(whole.version == first.version);
+    CHECK(whole.staleness == first.staleness);
   }
   CHECK(model->Describe().version() == 3);
   CHECK(Center(model.get()) == Vector{21, 22});

@@ -146,7 +146,8 @@ TEST_CASE("All answers of an elastic round share one center, however many worker
   CHECK(f.Used(BudgetKind::kRounds) == kBytes);
 }
 
-TEST_CASE("Bases are counted, and a pull that gets its room after its worker left or expired pins none") {
+TEST_CASE(
+    "Bases are counted, and a pull that gets its room after its worker left or expired is refused and pins none") {
   Fixture f("adaptive_adag");
   ModelWorker a(f.model.get(), "a");
   ModelWorker b(f.model.get(), "b");
@@ -165,7 +166,7 @@ TEST_CASE("Bases are counted, and a pull that gets its room after its worker lef
                   [&](const ExchangeAnswer& answer) { pulled.push_back(answer.status); });
   }
   CHECK(pulled[0].code() == absl::StatusCode::kFailedPrecondition);
-  CHECK(pulled[1].ok());
+  CHECK(pulled[1].code() == absl::StatusCode::kUnavailable);
   CHECK(f.Used(BudgetKind::kBases) == 0);
   CHECK(f.Used(BudgetKind::kInFlight) == 0);
 }
