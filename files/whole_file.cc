@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "process/system_call.h"
 
 namespace paramd {
 namespace {
@@ -58,11 +59,7 @@ std::string TemporaryBeside(const std::string& target) {
 bool IsRefusal(int error) { return error == EACCES || error == EPERM || error == EROFS; }
 
 int Opened(const std::string& path, int flags) {
-  int descriptor = -1;
-  do {
-    descriptor = open(path.c_str(), flags | O_WRONLY | O_CLOEXEC | O_NOCTTY, 0666);
-  } while (descriptor < 0 && errno == EINTR);
-  return descriptor;
+  return RetryInterrupted([&] { return open(path.c_str(), flags | O_WRONLY | O_CLOEXEC | O_NOCTTY, 0666); });
 }
 
 }  // namespace
@@ -127,8 +124,7 @@ absl::Status WholeFile::Error(absl::string_view what) const { return SystemError
 
 absl::Status WholeFile::Write(absl::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
+    const ssize_t written = RetryInterrupted([&] { return write(descriptor_, bytes.data(), bytes.size()); });
     if (written < 0) return Error("can't write");
     bytes.remove_prefix(static_cast<size_t>(written));
   }
@@ -137,7 +133,7 @@ absl::Status WholeFile::Write(absl::string_view bytes) {
 
 absl::Status WholeFile::Publish() {
   if (how_ == kThrough) return absl::OkStatus();
-  if (fsync(descriptor_) != 0) return Error("can't write");
+  if (RetryInterrupted([&] { return fsync(descriptor_); }) != 0) return Error("can't write");
   return how_ == kInPlace ? absl::OkStatus() : Replace();
 }
 

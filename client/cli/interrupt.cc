@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "process/system_call.h"
+
 namespace paramd::cli {
 namespace {
 
@@ -25,10 +27,7 @@ Interrupt::Interrupt() {
   handler_end = ends_[1];
   thread_ = std::thread([this, end = ends_[0]] {
     char what = 0;
-    ssize_t got = 0;
-    do {
-      got = read(end, &what, 1);
-    } while (got < 0 && errno == EINTR);
+    RetryInterrupted([&] { return read(end, &what, 1); });
     if (what == 's') source_.request_stop();
   });
   struct sigaction action {};

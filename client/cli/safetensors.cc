@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/shape.h"
 #include "files/whole_file.h"
+#include "process/system_call.h"
 #include "proto/text.h"
 
 namespace paramd::cli {
@@ -124,8 +125,9 @@ absl::Status WriteAll(const std::string& header, const std::vector<SafetensorsTe
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   const bool standard_input = path == "-";
-  const int descriptor =
-      standard_input ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = RetryInterrupted([&] {
+    return standard_input ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  });
   SafetensorsFile file(standard_input ? "standard input" : path, descriptor);
   if (descriptor < 0) return ErrnoError(file.path_, "can't open");
   if (auto status = file.Prepare(standard_input); !status.ok()) return status;
@@ -174,14 +176,14 @@ absl::Status SafetensorsFile::Fill(uint64_t bytes) {
   std::vector<char> buffer;
   while (source_ >= 0 && bytes_ < bytes) {
     buffer.resize(std::min<uint64_t>(kCopyBytes, bytes - bytes_));
-    const ssize_t got = ::read(source_, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got = RetryInterrupted([&] { return ::read(source_, buffer.data(), buffer.size()); });
     if (got < 0) return ErrnoError(path_, "can't read");
     if (got == 0) break;
     for (ssize_t kept = 0; kept < got;) {
-      const ssize_t written = ::write(descriptor_, buffer.data() + kept, static_cast<size_t>(got - kept));
-      if (written < 0 && errno != EINTR) return ErrnoError(path_, "can't keep what is read");
-      kept += std::max<ssize_t>(written, 0);
+      const ssize_t written =
+          RetryInterrupted([&] { return ::write(descriptor_, buffer.data() + kept, static_cast<size_t>(got - kept)); });
+      if (written < 0) return ErrnoError(path_, "can't keep what is read");
+      kept += written;
     }
     bytes_ += static_cast<uint64_t>(got);
   }
@@ -219,8 +221,7 @@ absl::Status SafetensorsFile::ReadHeader() {
 
 absl::Status SafetensorsFile::ReadBytes(uint64_t offset, char* bytes, uint64_t size) const {
   while (size > 0) {
-    const ssize_t got = ::pread(descriptor_, bytes, size, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got = RetryInterrupted([&] { return ::pread(descriptor_, bytes, size, static_cast<off_t>(offset)); });
     if (got < 0) return ErrnoError(path_, "can't read");
     if (got == 0) return absl::DataLossError(absl::StrCat(path_, ": it became shorter while it was read"));
     bytes += got;

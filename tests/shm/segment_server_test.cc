@@ -137,7 +137,7 @@ TEST_CASE("memory that a peer lets go of late is let go of by the server without
   granted.link = FileDescriptor();
   REQUIRE(Await([&] { return server->segments() == 0; }));
   // The peer's memory and the server's watch.
-  CHECK(OpenFiles() == before + 2);
+  CHECK(Await([&] { return OpenFiles() == before + 2; }));
   granted.memory = FileDescriptor();
   CHECK(Await([&] { return OpenFiles() == before; }));
 }
