@@ -1,5 +1,6 @@
 // Bounded consistency, step by step; model_schedule_test has random schedules.
 #include <catch2/catch.hpp>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -282,6 +283,32 @@ TEST_CASE("Workers that come back when all others have begun anew wait for no mo
   CHECK(b.Exchange({1}).status.ok());
   CHECK(b.Exchange({1}).status.ok());
   CHECK_FALSE(a.waiting());
+}
+
+TEST_CASE("Commits that are refused are no windows") {
+  const std::string algorithm = GENERATE("downpour", "aeasgd");
+  CAPTURE(algorithm);
+  Fixture f(algorithm, "bounded:1");
+  ModelWorker slow(f.model.get(), "slow");
+  ModelWorker fast(f.model.get(), "fast");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (int i = 0; i < 5; ++i) CHECK_FALSE(slow.Exchange({nan}).status.ok());
+  CHECK(f.ClockOf("slow") == 0);
+  CHECK(DescribeWorker(*f.model, "slow").commits() == 0);
+  CHECK(fast.Exchange({1}).status.ok());
+  fast.Start({1});
+  if (!fast.waiting()) {
+    CHECK(fast.End().status.ok());
+    fast.Start({1});
+  }
+  // Two windows ahead, whichever door it waits at.
+  REQUIRE(fast.waiting());
+  CHECK(f.model->Describe().version() == 2);
+  CHECK(slow.Exchange({1}).status.ok());
+  CHECK(f.ClockOf("slow") == 1);
+  slow.Start({1});
+  CHECK(fast.End().status.ok());
+  CHECK(slow.End().status.ok());
 }
 
 }  // namespace
