@@ -25,6 +25,7 @@ class HostedDaemon {
   HostedDaemon& operator=(const HostedDaemon&) = delete;
 
   int port() const { return port_; }
+  bool running() const { return !process_->ExitCode().has_value(); }
 
  private:
   explicit HostedDaemon(std::unique_ptr<ChildProcess> process);

@@ -52,7 +52,7 @@ ABSL_FLAG(double, learning_rate, 0, "of the ranks; 0: the algorithm's");
 ABSL_FLAG(bool, overlap, false, "exchange on a second thread while the next window trains");
 ABSL_FLAG(paramd::Transport, transport, paramd::Transport::kAuto, "how floats travel: shm, grpc, or auto");
 ABSL_FLAG(paramd::Wire, wire, paramd::Wire::kFloat32, "what floats travel as, over grpc: f32, f16 or bf16");
-ABSL_FLAG(absl::Duration, join_timeout, absl::Minutes(1), "how long ranks wait for the daemon, and rank 0 for ranks");
+ABSL_FLAG(absl::Duration, join_timeout, absl::Minutes(1), "how long ranks wait for --server, and rank 0 for ranks");
 
 namespace paramd {
 namespace {
@@ -60,7 +60,7 @@ namespace {
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 // A rank that is live and has had no connection for so long has ended without a word.
 constexpr absl::Duration kUnconnected = absl::Seconds(2);
-// How long the others look for a daemon that rank 0 hosts: once it is gone it is so for good.
+// How long the others look for a daemon that rank 0 hosts: it was there, and once it is gone it is so for good.
 constexpr absl::Duration kHostedTimeout = absl::Seconds(10);
 // For telling the others why this rank can't train.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
@@ -87,7 +87,7 @@ class Job {
   absl::Status Prepare();
   // Starts the daemon with the model and returns the address for all ranks.
   absl::StatusOr<std::string> StartDaemon(bool one_host);
-  // To a daemon that is there already: why this rank won't train.
+  // To the daemon, which this rank has not joined: why it won't train.
   void TellFailure(const absl::Status& status) const;
   absl::Status Train();
   absl::Status TrainShare();
@@ -218,13 +218,17 @@ WorkerOptions Job::MakeWorkerOptions() const {
                         .join_timeout = absl::GetFlag(FLAGS_join_timeout),
                         .transport = absl::GetFlag(FLAGS_transport),
                         .wire = absl::GetFlag(FLAGS_wire)};
-  if (hosted()) options.rpc_timeout = kHostedTimeout;
+  if (hosted()) {
+    options.join_timeout = std::min(options.join_timeout, kHostedTimeout);
+    options.rpc_timeout = kHostedTimeout;
+  }
   return options;
 }
 
 void Job::TellFailure(const absl::Status& status) const {
   WorkerOptions options = MakeWorkerOptions();
   options.join_timeout = std::min(options.join_timeout, kFarewellTimeout);
+  options.transport = Transport::kAuto;
   const auto worker = Worker::Join(std::move(options));
   if (worker.ok()) (*worker)->Leave(status.ToString(), kFarewellTimeout).IgnoreError();
 }
@@ -236,21 +240,23 @@ absl::Status Job::Train() {
   const auto earlier = (*admin)->GetStatus();
   if (!earlier.ok()) return earlier.status();
   Launch launch(spec_.name(), ranks_.size, own_centers(), *earlier);
-  // The daemon that this rank hosts stays for the others, whatever becomes of this one.
   const absl::Status trained = TrainShare();
-  // Without a daemon, or with another rank 0, there is nothing to evaluate.
-  if (absl::IsUnavailable(trained) || absl::IsAborted(trained)) return trained;
+  // A daemon that this rank hosts stays for the others, whatever becomes of this one.
+  if (!trained.ok() && (daemon_ == nullptr || !daemon_->running())) return trained;
   const absl::Status evaluated = Evaluate(admin->get(), &launch);
   return trained.ok() ? evaluated : trained;
 }
 
 absl::Status Job::TrainShare() {
+  bool joined = false;
   const auto trained =
       RunWorker(MakeWorkerOptions(), {.epochs = absl::GetFlag(FLAGS_epochs), .overlap = absl::GetFlag(FLAGS_overlap)},
-                network_.get(), shard_.get());
-  if (absl::IsUnavailable(trained.status()) && hosted() && ranks_.rank != 0) {
-    return absl::UnavailableError(absl::StrCat("the daemon is gone, which ends with rank 0: see what that said (",
-                                               trained.status().message(), ")"));
+                network_.get(), shard_.get(), [&joined](const Worker*, const TrainLoop*) { joined = true; });
+  if (!trained.ok() && !joined && !absl::IsDeadlineExceeded(trained.status())) TellFailure(trained.status());
+  if (hosted() && ranks_.rank != 0 &&
+      (absl::IsUnavailable(trained.status()) || absl::IsDeadlineExceeded(trained.status()))) {
+    return absl::UnavailableError(
+        absl::StrCat(trained.status().message(), ". Rank 0 hosts the daemon, which ends with it: see what that said"));
   }
   if (absl::IsAborted(trained.status()) && !ranks_.source.empty()) {
     return absl::AbortedError(absl::StrCat(trained.status().message(), ". This one is rank ", ranks_.rank, " of ",

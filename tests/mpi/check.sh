@@ -79,14 +79,27 @@ fails() {
   grep -q "$1" "$folder/out" || fail "this does not say \"$1\": ${*:2}"
 }
 
+# host_with ARGUMENTS: "$folder/paramd" is the daemon with these, in a shell's words.
+host_with() {
+  printf '#!/bin/bash\nexec "%s" %s\n' "$paramd" "$1" >"$folder/paramd"
+  chmod +x "$folder/paramd"
+}
+
 # What keeps one rank from training ends all, with its cause, at once.
 early_failure() {
-  local train=("$mpi_mnist" --data="$repo/data/mnist")
+  local train=("$mpi_mnist" --data="$repo/data/mnist") rank
   # mpirun ends the other before or after it has told the cause.
   fails "rank 1: NOT_FOUND.*/nowhere\|rank 0: ABORTED: rank 1 failed: NOT_FOUND" \
     "${launch[@]}" -n 1 "${train[@]}" : -n 1 "$mpi_mnist" --data=/nowhere
   fails "rank [01]: .*consistency 'sometimes'" "${launch[@]}" -n 2 "${train[@]}" --consistency=sometimes
   fails "rank [01]: .*can't run /nowhere" "${launch[@]}" -n 2 "${train[@]}" --paramd=/nowhere
+  # Nobody can join: rank 0, which hosts the daemon, lets the others find out.
+  host_with '"$@" --max_shared_bytes=0'
+  timeout 45 "${launch[@]}" --enable-recovery -n 2 "${train[@]}" --transport=shm --paramd="$folder/paramd" \
+    >"$folder/out" 2>&1 || fail "that ended with $?"
+  for rank in 0 1; do
+    grep -q "rank $rank: .*--max_shared_bytes=0" "$folder/out" || fail "rank $rank does not say why it can't train"
+  done
   # Another MPI's launcher, and a batch system's script.
   fails "rank 1: .*one of 2 ranks (PMI_RANK=1 and PMI_SIZE=2)" env PMI_RANK=1 PMI_SIZE=2 "${train[@]}"
   fails "rank 0: .*one of 4 ranks (SLURM_PROCID=0" env SLURM_PROCID=0 SLURM_NTASKS=4 "${train[@]}"
@@ -95,11 +108,7 @@ early_failure() {
 killed_rank() {
   local mpirun victim
   # A daemon that says who joins.
-  cat >"$folder/paramd" <<PARAMD
-#!/bin/bash
-exec "$paramd" "\${@/--log_level=warning/--log_level=info}" 2>"$folder/daemon.log"
-PARAMD
-  chmod +x "$folder/paramd"
+  host_with '"${@/--log_level=warning/--log_level=info}"'" 2>'$folder/daemon.log'"
   mkdir "$folder/temporary"
   # Long enough that the kill comes midway; and nobody waits for so long a lease.
   TMPDIR=$folder/temporary "${launch[@]}" --enable-recovery -n 4 "$mpi_mnist" --data="$repo/data/mnist" --epochs=30 \
