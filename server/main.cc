@@ -8,10 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <iostream>
 #include <map>
+#include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -149,12 +153,28 @@ void PrintAlgorithms() {
   }
 }
 
-// A worker takes two connections, and the usual soft limit is 1024 files.
+// A worker takes up to three files, for its connection and its shared memory, and the usual soft limit is 1024.
 void RaiseFileLimit() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// Without memory, or a thread that it needs, the daemon says so and ends. Anything else is a bug.
+[[noreturn]] void EndWithoutResources() {
+  try {
+    if (std::current_exception() == nullptr) std::abort();
+    std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    std::cerr << "paramd: there is no more memory; see `ulimit -v`, and the container's limit" << std::endl;
+  } catch (const std::system_error& error) {
+    std::cerr << "paramd: the system refuses another thread (" << error.what()
+              << "); see `ulimit -u` and `ulimit -v`, and the container's limits" << std::endl;
+  } catch (...) {
+    std::abort();
+  }
+  _exit(kRuntime);
 }
 
 // Whether one of `signals`, which are blocked, comes within `timeout`.
@@ -233,6 +253,7 @@ int Run() {
 }
 
 int Main(int argc, char** argv) {
+  std::set_terminate(EndWithoutResources);
   if (WantsHelp(argc, argv)) {
     std::cout << "paramd " << kVersion << ", a parameter-server daemon for data-parallel training.\n\nFlags:\n"
               << FlagsHelp(kFlagsFile) << "  --flagfile\n      a file with flags, one a line\n";

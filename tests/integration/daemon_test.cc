@@ -474,6 +474,14 @@ TEST_CASE("who watches the daemon's health is told that it drains, and does not 
   CHECK(watch.Finish().ok());
 }
 
+#ifndef __SANITIZE_ADDRESS__  // which wants more addresses than there are
+TEST_CASE("a daemon that gets no thread or memory says so and ends with 1") {
+  Process daemon("/bin/sh", {"-c", std::string("ulimit -v 120000; exec ") + kParamd + " --listen=127.0.0.1:0"});
+  CHECK(daemon.Wait() == 1);
+  CHECK_THAT(daemon.Err(), Catch::Contains("see `ulimit"));
+}
+#endif
+
 TEST_CASE("a watch that its client gives up leaves nothing behind") {
   Daemon daemon;
   const auto channel = OpenChannel(daemon.address());
