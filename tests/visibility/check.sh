@@ -13,6 +13,7 @@ readonly directions=(
   "flags: algorithms proto shm server client examples tests bench"
   "files: algorithms proto shm server client examples tests bench"
   "sync: algorithms proto shm server client examples tests bench"
+  "process: algorithms proto shm server client examples tests bench"
   "algorithms: proto shm server client examples tests bench"
   "proto: algorithms shm server client examples tests bench"
   "shm: algorithms proto server client examples tests bench"
