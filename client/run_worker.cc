@@ -74,10 +74,12 @@ absl::StatusOr<TrainSummary> Train(Worker* worker, const std::stop_token& stop, 
   if (!parameters.ok()) return parameters.status();
   auto names = guarded.metric_names();
   if (!names.ok()) return names.status();
-  auto initialized = InitializeIfFirst(worker, {*parameters}, options.exchange_timeout);
-  if (!initialized.ok()) return initialized;
+  const absl::Duration timeout = options.exchange_timeout;
   options.on_window = Reporting(worker, *std::move(names), std::move(options.on_window));
   TrainLoop loop(model, source, worker, std::move(half->half), half->hyperparameters, std::move(options));
+  // The first center is for good, so whatever can be refused comes before it.
+  if (auto status = loop.Prepare(); !status.ok()) return status;
+  if (auto status = InitializeIfFirst(worker, {*parameters}, timeout); !status.ok()) return status;
   const auto tell = [&](Worker* of, TrainLoop* its) {
     return on_joined == nullptr ? absl::OkStatus() : RunUserCode([&] { on_joined(of, its); }, "on_joined");
   };
@@ -95,9 +97,13 @@ absl::StatusOr<std::unique_ptr<Window>> MakeWindow(Worker* worker, const std::ve
                                                    WindowOptions options, std::vector<std::string> metric_names) {
   auto half = MakeHalf(*worker);
   if (!half.ok()) return half.status();
-  if (auto status = InitializeIfFirst(worker, parameters, options.exchange_timeout); !status.ok()) return status;
+  const absl::Duration timeout = options.exchange_timeout;
   options.on_window = Reporting(worker, std::move(metric_names), std::move(options.on_window));
-  return Window::Create(parameters, worker, std::move(half->half), half->hyperparameters, std::move(options));
+  auto window = Window::Create(parameters, worker, std::move(half->half), half->hyperparameters, std::move(options));
+  if (!window.ok()) return window.status();
+  // The first center is for good, so whatever can be refused comes before it.
+  if (auto status = InitializeIfFirst(worker, parameters, timeout); !status.ok()) return status;
+  return window;
 }
 
 absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, const TrainOptions& train_options,

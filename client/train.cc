@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,12 +31,14 @@ class TrainLoop::Impl {
         algorithm_(std::move(algorithm)),
         prefetcher_(source, options_.epochs, options_.max_prefetch) {}
 
+  absl::Status Prepare();
   absl::StatusOr<TrainSummary> Run();
   void Cancel();
   const TrainSummary& summary() const { return summary_; }
 
  private:
   absl::Status Train();
+  absl::Status MakeReady();
   absl::Status CheckOptions() const;
   absl::Status MakeWindow();
   absl::Status SetLearningRate();
@@ -62,6 +65,7 @@ class TrainLoop::Impl {
   // Of the training thread.
   std::unique_ptr<WorkerHalf> algorithm_;  // until the window has it
   std::unique_ptr<Window> window_;         // null before
+  std::optional<absl::Status> prepared_;   // what came of it
   bool ran_ = false;
   Progress progress_;
   TrainSummary summary_;
@@ -106,14 +110,23 @@ void TrainLoop::Impl::Cancel() {
   if (exchanger_ != nullptr) exchanger_->Cancel();
 }
 
-absl::Status TrainLoop::Impl::Train() {
+absl::Status TrainLoop::Impl::Prepare() {
+  if (!prepared_.has_value()) prepared_ = CallUserCode([this] { return MakeReady(); }, "the training loop");
+  return *prepared_;
+}
+
+absl::Status TrainLoop::Impl::MakeReady() {
   if (absl::Status status = CheckOptions(); !status.ok()) return status;
   if (absl::Status status = MakeWindow(); !status.ok()) return status;
   absl::StatusOr<int64_t> batches = source_.batches_per_epoch();
   if (!batches.ok()) return batches.status();
   progress_.batches_per_epoch = *batches;
+  return SetLearningRate();
+}
+
+absl::Status TrainLoop::Impl::Train() {
+  if (absl::Status status = Prepare(); !status.ok()) return status;
   prefetcher_.Start();
-  if (absl::Status status = SetLearningRate(); !status.ok()) return status;
   if (absl::Status status = window_->Begin(); !status.ok()) return status;
   return TrainEpochs();
 }
@@ -215,6 +228,8 @@ TrainLoop::TrainLoop(Trainable* model, BatchSource* source, Exchanger* exchanger
                                    std::move(options))) {}
 
 TrainLoop::~TrainLoop() = default;
+
+absl::Status TrainLoop::Prepare() { return impl_->Prepare(); }
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() { return impl_->Run(); }
 

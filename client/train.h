@@ -58,6 +58,10 @@ class TrainLoop {
   TrainLoop(const TrainLoop&) = delete;
   TrainLoop& operator=(const TrainLoop&) = delete;
 
+  // All that Run does before it asks the exchanger for anything: checks the options and makes model and source ready.
+  // Errors: as Run's, which does it if nobody did. Idempotent.
+  absl::Status Prepare();
+
   // Errors: those of the exchanger, of `model`, of `source` and of on_window; INTERNAL for an exception in any of
   // them, with its text; CANCELLED; INVALID_ARGUMENT for options that make no sense, a source without minibatches and
   // a loss that is not finite; FAILED_PRECONDITION for a second call. After an error the window under way is not

@@ -1129,6 +1129,24 @@ TEST_CASE("a loop that never runs can go, and one that ran does not run again") 
   CHECK(loop.Run().status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_CASE("a loop that is prepared has asked the exchanger for nothing, and runs as any other") {
+  TestModel model(1);
+  CountingSource source(2);
+  TestServer server({5});
+  TrainLoop loop(&model, &source, &server, std::make_unique<DeltaHalf>(), Model(2), {.learning_rate = 0.25});
+  CHECK(loop.Prepare().ok());
+  CHECK(loop.Prepare().ok());
+  CHECK(server.timeouts.empty());
+  CHECK(source.rewinds.empty());
+  CHECK(model.rate == 0.25);
+  CHECK(loop.Run().ok());
+  CHECK(model.steps == 2);
+
+  TrainLoop refused(&model, &source, &server, std::make_unique<DeltaHalf>(), Model(2), {.epochs = 0});
+  CheckError(refused.Prepare(), absl::StatusCode::kInvalidArgument, {"epochs is 0"});
+  CheckError(refused.Run().status(), absl::StatusCode::kInvalidArgument, {"epochs is 0"});
+}
+
 TEST_CASE("options that make no sense are refused with their name before anything runs") {
   TestModel model(1);
   CountingSource source(2);

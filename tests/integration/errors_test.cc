@@ -4,7 +4,9 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/integration/fixtures.h"
@@ -241,6 +243,44 @@ TEST_CASE_METHOD(Fixture, "an initial center that is no center") {
              absl::StatusCode::kFailedPrecondition,
              {"model 'fresh' has no center yet", "initialize it with a worker or `paramctl create --from`"});
   CHECK(admin().Initialize("fresh", before()).ok());
+}
+
+TEST_CASE_METHOD(Fixture, "a window or a training that is refused makes no center") {
+  v1::ModelSpec spec = MatrixSpec();
+  spec.set_name("fresh");
+  REQUIRE(admin().CreateModel(spec).ok());
+  const auto early = Join(address(), "fresh", "a");
+  std::vector<float> network = before();
+  const absl::Span<float> all = absl::MakeSpan(network);
+  const auto half = all.subspan(0, kFloats / 2);
+  CheckError(MakeWindow(early.get(), {half, half}, {}).status(), absl::StatusCode::kInvalidArgument,
+             {"the spans of the parameters overlap"});
+  CheckError(MakeWindow(early.get(), {all}, {.communication_window = -1}).status(), absl::StatusCode::kInvalidArgument,
+             {"communication_window is -1"});
+  CheckError(MakeWindow(early.get(), {all}, {.exchange_timeout = -absl::Seconds(1)}).status(),
+             absl::StatusCode::kInvalidArgument, {"exchange_timeout is -1s"});
+
+  const WorkerOptions other{.server = address(), .model = "fresh", .worker = "b"};
+  Quadratic quadratic(kFloats, 0, 0);
+  EmptyBatches batches(1);
+  for (const auto& [options, message] : std::vector<std::pair<TrainOptions, std::string>>{
+           {{.epochs = 0}, "epochs is 0"},
+           {{.communication_window = -1}, "communication_window is -1"},
+           {{.learning_rate = -1}, "learning_rate is -1"},
+           {{.max_prefetch = 0}, "max_prefetch is 0"},
+           {{.exchange_timeout = absl::ZeroDuration()}, "exchange_timeout is 0"}}) {
+    CheckError(RunWorker(other, options, &quadratic, &batches).status(), absl::StatusCode::kInvalidArgument, {message});
+  }
+  class Unsuitable : public Quadratic {
+   public:
+    Unsuitable() : Quadratic(kFloats, 0, 0) {}
+    void set_learning_rate(double /*learning_rate*/) override { throw std::runtime_error("no such rate"); }
+  } unsuitable;
+  CheckError(RunWorker(other, {}, &unsuitable, &batches).status(), absl::StatusCode::kInternal, {"no such rate"});
+  CHECK_FALSE(admin().GetModel("fresh")->initialized());
+
+  REQUIRE(MakeWindow(early.get(), {all}, {}).ok());
+  CHECK(ReadCenter(address(), "fresh").first == before());
 }
 
 TEST_CASE_METHOD(Fixture, "a worker that has left") {
