@@ -16,12 +16,6 @@ uint64_t WaitMs(absl::Duration wait) {
       std::max<int64_t>(0, absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1)))));
 }
 
-// What a server may answer that is worth another attempt: it is going, it does not know the shared memory, it has no
-// room.
-bool IsTransientAnswer(const absl::Status& answer) {
-  return absl::IsUnavailable(answer) || absl::IsResourceExhausted(answer);
-}
-
 }  // namespace
 
 ExchangeClient::ExchangeClient(std::shared_ptr<Connection> connection, absl::Duration rpc_timeout,
@@ -73,15 +67,16 @@ absl::Status ExchangeClient::SendWithRetries(v1::ExchangeHeader header, absl::Sp
         outcome->pending = true;
       }
       const bool transient = IsUnreachable(reply.status());
-      if (transient && cancellation_->status().ok()) Tell(reply.status(), &retry);
+      if (transient && cancellation_->status().ok() && retry.IsNews(reply.status())) Tell(reply.status());
       if (auto status = Pause(reply.status(), transient, &retry); !status.ok()) return status;
       continue;
     }
-    retry.SignOfLife();
     const absl::Status answer = FromWireStatus(reply->code(), reply->message());
+    const bool news = retry.Answered(answer);
+    const bool transient = absl::IsUnavailable(answer);
     if (reply->committed()) {
       outcome->commit = CommitState::kApplied;
-      outcome->pending = absl::IsDeadlineExceeded(answer) || IsTransientAnswer(answer);
+      outcome->pending = absl::IsDeadlineExceeded(answer) || transient;
     } else if (answer.ok() && sequence != 0) {
       outcome->commit = CommitState::kNotApplied;
       outcome->pending = false;
@@ -107,9 +102,10 @@ absl::Status ExchangeClient::SendWithRetries(v1::ExchangeHeader header, absl::Sp
     }
     if (absl::IsDeadlineExceeded(answer)) {
       if (retry.Now() >= deadline) return answer;
-      continue;  // Others are being waited for.
+      continue;  // Others, or room, are being waited for.
     }
-    if (auto status = Pause(answer, IsTransientAnswer(answer), &retry); !status.ok()) return status;
+    if (transient && news) Tell(answer);
+    if (auto status = Pause(answer, transient, &retry); !status.ok()) return status;
   }
 }
 
@@ -121,7 +117,7 @@ absl::Status ExchangeClient::FindSegment(Retry* retry, v1::ExchangeHeader* heade
       if (header->segment() != 0) header->set_encoding(v1::FLOAT32);
       return found;
     }
-    Tell(found, retry);
+    if (retry->IsNews(found)) Tell(found);
     // Another daemon, or room for another segment, takes a moment to come.
     const bool transient = IsUnreachable(found) || absl::IsResourceExhausted(found);
     if (auto status = Pause(found, transient, retry); !status.ok()) return status;
@@ -129,8 +125,8 @@ absl::Status ExchangeClient::FindSegment(Retry* retry, v1::ExchangeHeader* heade
   return absl::OkStatus();
 }
 
-void ExchangeClient::Tell(const absl::Status& error, Retry* retry) const {
-  if (on_event_ != nullptr && retry->IsNews(error)) on_event_(absl::StrCat("exchange: ", error.message()));
+void ExchangeClient::Tell(const absl::Status& error) const {
+  if (on_event_ != nullptr) on_event_(absl::StrCat("exchange: ", error.message()));
 }
 
 absl::Status ExchangeClient::Pause(const absl::Status& error, bool transient, Retry* retry) {

@@ -38,7 +38,7 @@ class ExchangeClient : public ExchangeSender {
                                absl::Time deadline, ExchangeOutcome* outcome);
   // Gets a segment for the attempt, if exchanges go through one.
   absl::Status FindSegment(Retry* retry, v1::ExchangeHeader* header);
-  void Tell(const absl::Status& error, Retry* retry) const;
+  void Tell(const absl::Status& error) const;
   // Waits until the next attempt, or says what the call returns.
   absl::Status Pause(const absl::Status& error, bool transient, Retry* retry);
 

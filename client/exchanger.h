@@ -44,6 +44,7 @@ class Exchanger {
   //                        nothing was changed
   //   FAILED_PRECONDITION  the center has values too large for the wire's encoding; a commit was applied
   //   UNIMPLEMENTED        the server does not know the wire's encoding
+  //   RESOURCE_EXHAUSTED   the server has no memory for it
   //   DEADLINE_EXCEEDED    no answer in time: last_commit() says what became of the commit, which never is applied
   //                        twice
   //   ABORTED              a newer incarnation of this worker has joined, or this is not the model or the daemon any

@@ -21,7 +21,16 @@ Retry::Retry(const Clock* clock, absl::Time deadline, absl::Duration patience)
 
 void Retry::SignOfLife() {
   last_life_ = clock_->Now();
-  reason_ = told_ = absl::OkStatus();
+  told_ = absl::OkStatus();
+  if (!answered_) reason_ = absl::OkStatus();
+}
+
+bool Retry::Answered(const absl::Status& answer) {
+  SignOfLife();
+  const bool news = answer != reason_;
+  reason_ = answer;
+  answered_ = !answer.ok();
+  return news;
 }
 
 absl::Time Retry::attempt_deadline() const {
@@ -31,10 +40,13 @@ absl::Time Retry::attempt_deadline() const {
 absl::StatusOr<absl::Time> Retry::Next(const absl::Status& error, bool transient) {
   if (!transient) return error;
   // An attempt that the deadline cut off knows less than the one before it.
-  if (reason_.ok() || !absl::IsDeadlineExceeded(error)) reason_ = error;
+  if (error != reason_ && (reason_.ok() || !absl::IsDeadlineExceeded(error))) {
+    reason_ = error;
+    answered_ = false;
+  }
   const absl::Time now = clock_->Now();
   if (now >= deadline_) return absl::DeadlineExceededError(reason_.message());
-  if (now >= last_life_ + patience_) return absl::UnavailableError(reason_.message());
+  if (now >= last_life_ + patience_) return absl::UnavailableError((answered_ ? error : reason_).message());
   // Full jitter spreads workers that failed together.
   if (!random_.has_value()) random_.emplace();
   const absl::Duration wait = backoff_ * absl::Uniform(*random_, 0.5, 1.0);

@@ -21,6 +21,9 @@ class Retry {
 
   // The server said something: its patience begins anew.
   void SignOfLife();
+  // It answered, which is a sign of life. Until it answers something else or the connection breaks, an error is the
+  // reason of what the deadline cuts off. Returns whether `answer` is another one than before.
+  bool Answered(const absl::Status& answer);
 
   absl::Time Now() const { return clock_->Now(); }
   absl::Time deadline() const { return deadline_; }
@@ -42,7 +45,8 @@ class Retry {
   const absl::Duration patience_;
   absl::Time last_life_;
   absl::Duration backoff_;
-  absl::Status reason_;  // why the attempts since the last sign of life failed
+  absl::Status reason_;    // the last answer, or why the attempts since the last sign of life failed
+  bool answered_ = false;  // reason_ is an answer
   absl::Status told_;
   std::optional<absl::BitGen> random_;  // takes a while to make, and most calls need none
 };

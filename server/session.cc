@@ -288,7 +288,7 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
                                                                    const ExchangeAnswer& answer) mutable {
           self->LeaveModel();
           if (answer.status.code() == absl::StatusCode::kDeadlineExceeded && first.owner_bytes > kMaxWaitingBytes) {
-            return self->ReplyStatus(absl::ResourceExhaustedError(
+            return self->ReplyStatus(absl::UnavailableError(
                 "the commit has to wait for other workers; back off and try again, its header before its bytes"));
           }
           if (!answer.status.ok()) return self->ReplyStatus(answer.status);
@@ -376,7 +376,7 @@ void Session::ReserveToReceive(DecodedExchange first) {
   if (bytes == 0) return StartReceiving(Reservation(), first);
   Budget* const budget = environment_.models->budget();
   if (Reservation room = budget->TryReserve(bytes); !room.empty()) return StartReceiving(std::move(room), first);
-  if (first.owner_bytes > kMaxWaitingBytes) return ReplyStatus(NoRoom());
+  if (first.owner_bytes > kMaxWaitingBytes) return ReplyStatus(absl::UnavailableError(NoRoom().message()));
   budget->Reserve({.tag = this, .bytes = bytes, .deadline = exchange.call.deadline},
                   [self = shared_from_this(), first = std::move(first)](Reservation room) {
                     room.empty() ? self->ReplyStatus(self->NoRoom()) : self->StartReceiving(std::move(room), first);
@@ -385,7 +385,7 @@ void Session::ReserveToReceive(DecodedExchange first) {
 }
 
 absl::Status Session::NoRoom() const {
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return absl::DeadlineExceededError(absl::StrCat(
       environment_.models->budget()->used_bytes(BudgetKind::kInFlight), " bytes are in flight, and the cap is ",
       environment_.models->budget()->max_in_flight_bytes(),
       "; back off and try again, the header of a commit before its bytes (or raise --max_in_flight_bytes)"));

@@ -24,7 +24,7 @@
  *   PARAMD_FAILED_PRECONDITION the worker has left, the model has no center or a problem, the process was forked after
  *                              the join, or a paramd_window has this worker. A commit may have been applied: one that
  *                              made the center infinite, or too large for the wire's encoding
- *   PARAMD_RESOURCE_EXHAUSTED  a limit of the daemon, or of memory here
+ *   PARAMD_RESOURCE_EXHAUSTED  a limit of the daemon, or no memory there or here
  *   PARAMD_DEADLINE_EXCEEDED   no answer within the timeout. A commit may have been applied, but never will be twice
  *   PARAMD_UNAVAILABLE         the daemon can't be reached, or was silent for rpc_timeout, in spite of retries. A
  *                              commit may have been applied

@@ -82,6 +82,47 @@ TEST_CASE("a reason is news once between signs of life") {
   CHECK(retry.IsNews(kGone));
 }
 
+TEST_CASE("an answer is the reason until another one comes, or the connection breaks, and is news once") {
+  testing::FakeClock clock;
+  const absl::Time deadline = clock.Now() + kTimeout;
+  Retry retry(&clock, deadline, kTimeout);
+  const absl::Status going = absl::UnavailableError("the server is going");
+  const absl::Status cut_off = absl::DeadlineExceededError("no answer in time");
+  CHECK(retry.Answered(going));
+  REQUIRE(retry.Next(going, true).ok());
+  // Bytes that are taken change nothing about that.
+  retry.SignOfLife();
+  CHECK_FALSE(retry.Answered(going));
+  REQUIRE(retry.Next(going, true).ok());
+  retry.SignOfLife();
+  SECTION("cut off by the deadline") {
+    clock.Advance(kTimeout);
+    CHECK(retry.Next(cut_off, true).status() == absl::DeadlineExceededError("the server is going"));
+  }
+  SECTION("after another answer") {
+    CHECK(retry.Answered(absl::DeadlineExceededError("waits for 'b'")));
+    clock.Advance(kTimeout);
+    CHECK(retry.Next(cut_off, true).status() == absl::DeadlineExceededError("waits for 'b'"));
+  }
+  SECTION("after the connection broke") {
+    REQUIRE(retry.Next(kGone, true).ok());
+    clock.Advance(kTimeout / 2);
+    CHECK(retry.Answered(going));
+    REQUIRE(retry.Next(kGone, true).ok());
+    clock.Advance(kTimeout / 2);
+    CHECK(retry.Next(cut_off, true).status() == absl::DeadlineExceededError("connection refused"));
+  }
+}
+
+TEST_CASE("a server that is silent after its answer is called silent") {
+  testing::FakeClock clock;
+  Retry retry(&clock, absl::InfiniteFuture(), absl::Seconds(10));
+  retry.Answered(absl::DeadlineExceededError("waits for 'b'"));
+  clock.Advance(absl::Seconds(10));
+  CHECK(retry.Next(absl::DeadlineExceededError("no answer in time"), true).status() ==
+        absl::UnavailableError("no answer in time"));
+}
+
 TEST_CASE("a cancellation ends waits and calls until it is reset, an end for good and with its reason") {
   testing::WaitingClock clock;
   Cancellation cancellation(&clock);

@@ -1,4 +1,6 @@
 // What peers can make the server hold, and that nobody starves nobody.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
@@ -105,6 +107,20 @@ TEST_CASE("peers that send a float or nothing at all every now and then don't st
   CHECK(committed.ok());
 }
 
+TEST_CASE("a first center that there is no memory for is refused at once, with the reason") {
+  constexpr size_t kFloats = size_t{64} << 20;
+  Daemon daemon;
+  REQUIRE(Connect(daemon.address())->CreateModel(Spec("m", "downpour", kFloats)).ok());
+  const auto worker = Join({.server = daemon.address(), .model = "m", .worker = "w", .transport = Transport::kGrpc});
+  // For the floats as they come, but not for the center as well.
+  const rlim_t bytes = (daemon.process().StatusNumber("VmSize") << 10) + kFloats * sizeof(float) * 13 / 8;
+  const rlimit limit{.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+  REQUIRE(prlimit(daemon.process().pid(), RLIMIT_AS, &limit, nullptr) == 0);
+  const absl::Status refused = worker->Initialize(std::vector<float>(kFloats, 1), kCallTimeout);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("no memory for the center of model 'm'"));
+}
+
 TEST_CASE("a commit that has to wait for other workers is not kept with a large chunk that came with its header") {
   const auto server = StartServer();
   constexpr size_t kFloats = 1'000'000;
@@ -116,7 +132,7 @@ TEST_CASE("a commit that has to wait for other workers is not kept with a large 
   REQUIRE(session.Send(CommitHeader(worker, 1, kFloats), 0, std::vector<float>(kChunkFloats, 1)));
   const auto refused = session.Receive();
   REQUIRE(refused.has_value());
-  CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
+  CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kUnavailable));
   CHECK_THAT(refused->header.message(), Catch::Contains("wait for other workers") && Catch::Contains("back off"));
   // A header alone waits.
   REQUIRE(session.Send(CommitHeader(worker, 1, kFloats)));
@@ -347,7 +363,7 @@ TEST_CASE("neither an idle stream nor one that waits keeps what came beside the 
     REQUIRE(session.Send(commit, 0, std::vector<float>(4, 1)));
     const auto refused = session.Receive();
     REQUIRE(refused.has_value());
-    CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
+    CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kUnavailable));
   };
   for (int i = 0; i < 4; ++i) send();
   const uint64_t before = ResidentBytes(&daemon);

@@ -98,10 +98,19 @@ TEST_CASE("a chunk that comes with its header is told to back off while the cap 
   REQUIRE(eager.Send(header, 0, std::vector<float>(kChunkFloats, 1)));
   const auto refused = eager.Receive();
   REQUIRE(refused.has_value());
-  CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
+  CHECK(refused->header.code() == static_cast<int>(absl::StatusCode::kUnavailable));
   CHECK_THAT(refused->header.message(), Catch::Contains("back off") && Catch::Contains("--max_in_flight_bytes"));
 
-  // A header alone waits for its turn, which comes when another stream ends.
+  // A header alone waits for its turn, as long as it said it would.
+  v1::ExchangeHeader brief = header;
+  brief.set_wait_ms(1);
+  REQUIRE(eager.Send(brief));
+  const auto waited = eager.Receive();
+  REQUIRE(waited.has_value());
+  CHECK(waited->header.code() == static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  CHECK_THAT(waited->header.message(), Catch::Contains("bytes are in flight"));
+
+  // It comes when another stream ends.
   REQUIRE(eager.Send(header));
   CHECK(Await([&] { return server->GetStatus().queued_exchanges() == 1; }));
   hoarders.Release();

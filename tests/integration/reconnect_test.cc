@@ -1,6 +1,7 @@
 // How long calls take, what they say when they fail, and how soon a daemon is found again.
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <memory>
@@ -142,10 +143,11 @@ TEST_CASE("a daemon that is killed in the middle of a call is unavailable, with 
              Catch::Contains("can't reach paramd at " + daemon.address()) && Catch::Contains("Connection refused"));
 }
 
-// Lets workers join, and ends every stream of exchanges, as a proxy does that has nobody behind it.
+// Lets workers join, and ends every stream of exchanges, as a proxy does that has nobody behind it, unless it was given
+// an answer to all of them.
 class BrokenServer : public v1::ParameterServer::Service {
  public:
-  BrokenServer() {
+  explicit BrokenServer(absl::Status answer = absl::OkStatus()) : answer_(std::move(answer)) {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -168,11 +170,24 @@ class BrokenServer : public v1::ParameterServer::Service {
     return grpc::Status::OK;
   }
   grpc::Status Exchange(grpc::ServerContext* /*context*/,
-                        grpc::ServerReaderWriter<v1::ExchangeReply, v1::ExchangeRequest>* /*stream*/) override {
-    return {grpc::StatusCode::UNAVAILABLE, "no healthy upstream"};
+                        grpc::ServerReaderWriter<v1::ExchangeReply, v1::ExchangeRequest>* stream) override {
+    if (answer_.ok()) return {grpc::StatusCode::UNAVAILABLE, "no healthy upstream"};
+    v1::ExchangeReply reply;
+    reply.mutable_header()->set_code(static_cast<int>(answer_.code()));
+    reply.mutable_header()->set_message(std::string(answer_.message()));
+    for (v1::ExchangeRequest request; stream->Read(&request);) {
+      if (!request.has_header()) continue;
+      ++answers_;
+      stream->Write(reply);
+    }
+    return grpc::Status::OK;
   }
 
+  int answers() const { return answers_; }
+
  private:
+  const absl::Status answer_;
+  std::atomic<int> answers_{0};
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
@@ -193,6 +208,33 @@ TEST_CASE("a server that only ends streams gives no sign of life") {
   CHECK_THAT(std::string(status.message()), Catch::Contains("no healthy upstream"));
   CHECK(took < absl::Seconds(3) + kSlack);
   CHECK(events == 1);
+}
+
+TEST_CASE("an exchange that is refused for good is not tried again") {
+  const absl::Status full = absl::ResourceExhaustedError("there is no memory for the center");
+  const BrokenServer server(full);
+  const auto worker = Join({.server = server.address(), .model = "m", .worker = "a", .transport = Transport::kGrpc});
+  std::vector<float> center(10);
+  CHECK(worker->Pull(absl::MakeSpan(center), kCallTimeout).status() == full);
+  CHECK(worker->Commit(center, kCallTimeout).status() == full);
+  CHECK(worker->last_commit() == CommitState::kNotApplied);
+  CHECK(worker->Initialize(center, kCallTimeout) == full);
+  CHECK(server.answers() == 3);
+}
+
+TEST_CASE("an answer that asks for another attempt is told once, and is the reason at the deadline") {
+  const BrokenServer server(absl::UnavailableError("this server is going"));
+  std::vector<std::string> events;
+  const auto worker = Join({.server = server.address(),
+                            .model = "m",
+                            .worker = "a",
+                            .transport = Transport::kGrpc,
+                            .on_event = [&](absl::string_view event) { events.emplace_back(event); }});
+  std::vector<float> center(10);
+  CHECK(worker->Pull(absl::MakeSpan(center), absl::Seconds(1)).status() ==
+        absl::DeadlineExceededError("this server is going"));
+  CHECK(server.answers() > 1);
+  CHECK(events == std::vector<std::string>{"exchange: this server is going"});
 }
 
 TEST_CASE("what will not get better is final at once") {
