@@ -53,7 +53,10 @@ BlockRef BlockPool::Allocate(size_t floats) {
     block = new BlockRef::Block;
     block->size = floats;
     block->memory = std::malloc(floats * sizeof(float) + kAlignment);
-    if (block->memory == nullptr) throw std::bad_alloc();
+    if (block->memory == nullptr) {
+      delete block;
+      throw std::bad_alloc();
+    }
     if (floats == kBlockFloats) UseHugePages(block->memory, floats * sizeof(float) + kAlignment);
     block->data = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(block->memory) + kAlignment - 1) / kAlignment *
                                            kAlignment);

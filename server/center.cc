@@ -84,22 +84,32 @@ Center::Vector Center::AllocateZeroed() const {
   return vector;
 }
 
-BlockRef Center::Writable(const BlockRef& block) const {
-  return block.unique() ? block : pool_->Allocate(block.floats().size());
-}
-
-absl::Span<float> Center::Unshared(BlockRef* block) const {
-  if (!block->unique()) {
-    BlockRef copy = pool_->Allocate(block->floats().size());
-    std::memcpy(copy.mutable_floats().data(), block->floats().data(), Bytes(block->floats().size()));
-    *block = std::move(copy);
+Center::Vector Center::Writable(const Vector& blocks) const {
+  Vector writable;
+  writable.reserve(blocks.size());
+  // Uniqueness must be tested before a second handle is made.
+  for (const BlockRef& block : blocks) {
+    writable.push_back(block.unique() ? block : pool_->Allocate(block.floats().size()));
   }
-  return block->mutable_floats();
+  return writable;
 }
 
-std::vector<absl::Span<float>> Center::WritableState(size_t block) {
+Center::Pass Center::Prepare() const {
+  Pass pass{.blocks = Writable(blocks_)};
+  pass.state.reserve(state_.size());
+  for (const Vector& vector : state_) pass.state.push_back(Writable(vector));
+  return pass;
+}
+
+std::vector<absl::Span<float>> Center::TakeState(Pass* pass, size_t block) {
   std::vector<absl::Span<float>> spans;
-  for (Vector& vector : state_) spans.push_back(Unshared(&vector[block]));
+  for (size_t s = 0; s < state_.size(); ++s) {
+    const absl::Span<const float> present = state_[s][block].floats();
+    const absl::Span<float> next = pass->state[s][block].mutable_floats();
+    if (next.data() != present.data()) std::memcpy(next.data(), present.data(), Bytes(present.size()));
+    state_[s][block] = std::move(pass->state[s][block]);
+    spans.push_back(next);
+  }
   return spans;
 }
 
@@ -125,15 +135,15 @@ void Center::ForEachBlock(absl::FunctionRef<void(size_t)> work) {
 void Center::Set(CommitBuffer* floats) {
   latest_.reset();
   CommitBuffer::Reader reader(floats);
-  for (BlockRef& block : blocks_) {
-    BlockRef next = Writable(block);
-    const absl::Span<float> to = next.mutable_floats();
+  Vector next = Writable(blocks_);
+  for (BlockRef& block : next) {
+    const absl::Span<float> to = block.mutable_floats();
     for (size_t i = 0; i < to.size(); i += kPieceFloats) {
       const absl::Span<const float> piece = reader.Read(std::min(kPieceFloats, to.size() - i));
       std::memcpy(&to[i], piece.data(), Bytes(piece.size()));
     }
-    block = std::move(next);
   }
+  blocks_ = std::move(next);
 }
 
 std::shared_ptr<const Snapshot> Center::TakeSnapshot() {
@@ -153,11 +163,12 @@ bool Center::Apply(const ServerHalf* algorithm, const CommitInfo& info, CommitBu
     old_blocks = blocks_;
     old_state = state_;
   }
+  Pass pass = Prepare();
   std::atomic<int64_t> non_finite{kNone};
   std::atomic<int64_t> overflow{kNone};
   ForEachBlock([&](size_t b) {
     if (non_finite < static_cast<int64_t>(b * kBlockFloats)) return;
-    if (const int64_t found = ApplyBlock(algorithm, info, commit, base, b, &overflow); found >= 0) {
+    if (const int64_t found = ApplyBlock(algorithm, info, commit, base, b, &pass, &overflow); found >= 0) {
       LowerTo(found, &non_finite);
     }
   });
@@ -177,14 +188,12 @@ bool Center::Apply(const ServerHalf* algorithm, const CommitInfo& info, CommitBu
 }
 
 int64_t Center::ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit,
-                           const Snapshot* base, size_t block, std::atomic<int64_t>* overflow) {
+                           const Snapshot* base, size_t block, Pass* pass, std::atomic<int64_t>* overflow) {
   alignas(64) float sum[kPieceFloats];
   CommitBuffer::Reader reader(commit, /*release=*/true, block);
   const absl::Span<const float> center = blocks_[block].floats();
-  // Uniqueness must be tested before a second handle is made.
-  BlockRef next = Writable(blocks_[block]);
-  const absl::Span<float> to = next.mutable_floats();
-  const std::vector<absl::Span<float>> state = WritableState(block);
+  const absl::Span<float> to = pass->blocks[block].mutable_floats();
+  const std::vector<absl::Span<float>> state = TakeState(pass, block);
   const RoundInfo round{.commits = 1, .before = rounds_};
   alignas(64) float streamed[kPieceFloats];
   const bool stream = to.data() != center.data() && floats_ >= kLargeFloats;
@@ -213,16 +222,21 @@ int64_t Center::ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, 
     if (stream) Stream(streamed, to.data() + i, n);
   }
   if (stream) EndStream();
-  blocks_[block] = std::move(next);
+  blocks_[block] = std::move(pass->blocks[block]);
   return -1;
 }
 
 void Center::Fold(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
   if (sum_.empty()) sum_ = AllocateZeroed();
+  Vector next = Writable(sum_);
   ForEachBlock([&](size_t b) {
     CommitBuffer::Reader reader(commit, /*release=*/true, b);
-    const absl::Span<float> sum = Unshared(&sum_[b]);
-    if (folded_ == 0) std::fill(sum.begin(), sum.end(), 0.0f);
+    const absl::Span<float> sum = next[b].mutable_floats();
+    if (folded_ == 0) {
+      std::fill(sum.begin(), sum.end(), 0.0f);
+    } else if (sum.data() != sum_[b].floats().data()) {
+      std::memcpy(sum.data(), sum_[b].floats().data(), Bytes(sum.size()));
+    }
     for (size_t i = 0; i < sum.size(); i += kPieceFloats) {
       const size_t n = std::min(kPieceFloats, sum.size() - i);
       algorithm->Merge(info, {.commit = reader.Read(n),
@@ -231,22 +245,23 @@ void Center::Fold(const ServerHalf* algorithm, const CommitInfo& info, CommitBuf
                               .sum = sum.subspan(i, n)});
     }
   });
+  sum_ = std::move(next);
   ++folded_;
 }
 
 void Center::FinishRound(const ServerHalf* algorithm) {
+  Pass pass = Prepare();
   latest_.reset();
   std::atomic<int64_t> overflow{kNone};
   ForEachBlock([&](size_t b) {
     const absl::Span<const float> center = blocks_[b].floats();
-    BlockRef next = Writable(blocks_[b]);
-    algorithm->Finish(
-        {.commits = folded_, .before = rounds_},
-        {.center = center, .sum = sum_[b].floats(), .next = next.mutable_floats(), .state = WritableState(b)});
-    if (const int64_t bad = FirstNonFinite(next.floats()); bad >= 0) {
+    const absl::Span<float> next = pass.blocks[b].mutable_floats();
+    algorithm->Finish({.commits = folded_, .before = rounds_},
+                      {.center = center, .sum = sum_[b].floats(), .next = next, .state = TakeState(&pass, b)});
+    if (const int64_t bad = FirstNonFinite(next); bad >= 0) {
       LowerTo(static_cast<int64_t>(b * kBlockFloats) + bad, &overflow);
     }
-    blocks_[b] = std::move(next);
+    blocks_[b] = std::move(pass.blocks[b]);
   });
   if (overflow != kNone) first_non_finite_ = overflow;
   version_ += folded_;

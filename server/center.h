@@ -36,7 +36,8 @@ struct Image {
   int64_t folded = 0;                        // commits in it
 };
 
-// Externally synchronized: by the strand of its model.
+// Externally synchronized: by the strand of its model. Throws std::bad_alloc where there is no memory for its blocks,
+// and then has changed nothing.
 class Center {
  public:
   // All zero. `state_vectors` as the algorithm's server half declares them. `helpers` may be null.
@@ -92,17 +93,24 @@ class Center {
 
   Vector AllocateZeroed() const;
   size_t BlockSize(size_t block) const;
-  // The block to write to: `*block` itself if nobody else holds it.
-  BlockRef Writable(const BlockRef& block) const;
-  // The floats of `*block`, which is a copy from now on if somebody else holds it.
-  absl::Span<float> Unshared(BlockRef* block) const;
-  std::vector<absl::Span<float>> WritableState(size_t block);
+  // What one pass writes to.
+  struct Pass {
+    Vector blocks;
+    std::vector<Vector> state;
+  };
+
+  // Blocks to write to: each itself where nobody else holds it.
+  Vector Writable(const Vector& blocks) const;
+  // All that a pass needs, before it changes anything.
+  Pass Prepare() const;
+  // From now on the state's blocks are those of the pass.
+  std::vector<absl::Span<float>> TakeState(Pass* pass, size_t block);
   // Calls work(b) for every block, on several threads if that pays. What it throws becomes the failure.
   void ForEachBlock(absl::FunctionRef<void(size_t)> work);
   // Index of the first NaN or infinity of the commit, looked for only if that is unstable, or -1. The center may then
   // be half written. The first one of what is written goes to `overflow`.
   int64_t ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base,
-                     size_t block, std::atomic<int64_t>* overflow);
+                     size_t block, Pass* pass, std::atomic<int64_t>* overflow);
 
   const size_t floats_;
   const std::shared_ptr<BlockPool> pool_;

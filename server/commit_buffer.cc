@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -95,27 +96,30 @@ absl::Status CommitBuffer::CheckPlace(uint64_t offset, size_t floats) const {
   return absl::OkStatus();
 }
 
-void CommitBuffer::AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner, bool gather) {
+bool CommitBuffer::AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner, bool gather) {
   const size_t block_bytes = kBlockFloats * float_bytes_;
   while (!bytes.empty()) {
     const size_t in_block = bytes_ % block_bytes;
     if (in_block == 0) first_pieces_.push_back(pieces_.size());
     const std::string_view piece = bytes.substr(0, block_bytes - in_block);
     if (gather) {
-      Gather(piece);
+      if (!Gather(piece)) return false;
     } else {
       pieces_.push_back({piece, owner});
     }
     bytes_ += piece.size();
     bytes.remove_prefix(piece.size());
   }
+  return true;
 }
 
-void CommitBuffer::Gather(std::string_view bytes) {
+bool CommitBuffer::Gather(std::string_view bytes) {
   while (!bytes.empty()) {
     if (gathered_room_ == 0) {
-      gathered_room_ = std::min(kBlockFloats, floats_) * float_bytes_;
-      gathered_.reset(new char[gathered_room_]);
+      const size_t room = std::min(kBlockFloats, floats_) * float_bytes_;
+      gathered_.reset(new (std::nothrow) char[room]);
+      if (gathered_ == nullptr) return false;
+      gathered_room_ = room;
       gathered_end_ = gathered_.get();
     }
     const std::string_view part = bytes.substr(0, gathered_room_);
@@ -131,6 +135,7 @@ void CommitBuffer::Gather(std::string_view bytes) {
     gathered_room_ -= part.size();
     bytes.remove_prefix(part.size());
   }
+  return true;
 }
 
 absl::Status CommitBuffer::Append(uint64_t offset, const std::vector<std::string_view>& bytes,
@@ -151,7 +156,7 @@ absl::Status CommitBuffer::Append(uint64_t offset, const std::vector<std::string
   for (const std::string_view piece : bytes) {
     const bool gather =
         crowded || (piece.size() < kBytesPerPiece && pieces_.size() >= kFewPieces + bytes_ / kBytesPerPiece);
-    AddPiece(piece, owner, gather);
+    if (!AddPiece(piece, owner, gather)) return NoMemory();
   }
   if (first_non_finite_ < 0) {
     const int64_t bad =
@@ -178,7 +183,7 @@ absl::Status CommitBuffer::AppendUnstable(uint64_t offset, absl::Span<const floa
                                           std::shared_ptr<const void> owner) {
   if (auto status = CheckPlace(offset, floats.size()); !status.ok()) return status;
   unstable_ = true;
-  AddPiece({reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)}, owner);
+  AddPiece({reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)}, owner, /*gather=*/false);
   received_ += floats.size();
   return absl::OkStatus();
 }
@@ -189,7 +194,8 @@ absl::Status CommitBuffer::MakeStable() {
   for (size_t block = 0; !stable.complete(); ++block) {
     Reader reader(this, /*release=*/true, block);
     const size_t n = std::min(floats_ - stable.received_, kBlockFloats);
-    const std::shared_ptr<float[]> memory(new float[n]);
+    const std::shared_ptr<float[]> memory(new (std::nothrow) float[n]);
+    if (memory == nullptr) return NoMemory();
     for (size_t i = 0; i < n; i += kPieceFloats) {
       const absl::Span<const float> piece = reader.Read(std::min(kPieceFloats, n - i));
       std::memcpy(memory.get() + i, piece.data(), piece.size() * sizeof(float));
@@ -200,6 +206,11 @@ absl::Status CommitBuffer::MakeStable() {
   if (!StillWhole()) return ChangedError();
   *this = std::move(stable);
   return absl::OkStatus();
+}
+
+absl::Status CommitBuffer::NoMemory() const {
+  return absl::ResourceExhaustedError(absl::StrCat("there is no memory for a commit of ", floats_ * float_bytes_,
+                                                   " bytes; send it again later, or give the server more"));
 }
 
 absl::Status CommitBuffer::ChangedError() {

@@ -33,8 +33,8 @@ class CommitBuffer {
       : floats_(floats), encoding_(encoding), float_bytes_(FloatBytes(encoding)) {}
 
   // Adds the floats of one message, which must follow those before: a whole number of them, split anywhere. `owner`
-  // keeps the bytes alive, and `owner_bytes` in all if that is not 0. Errors: INVALID_ARGUMENT; the buffer then is of
-  // no more use.
+  // keeps the bytes alive, and `owner_bytes` in all if that is not 0. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED;
+  // the buffer then is of no more use.
   absl::Status Append(uint64_t offset, const std::vector<std::string_view>& bytes, std::shared_ptr<const void> owner,
                       size_t owner_bytes = 0);
 
@@ -50,7 +50,7 @@ class CommitBuffer {
   bool StillWhole() const { return !unstable_ || still_whole_ == nullptr || still_whole_(); }
 
   // Copies a complete unstable commit to private memory and looks for NaN and infinity as Append does. Errors: that of
-  // ChangedError; the buffer then is of no more use.
+  // ChangedError, RESOURCE_EXHAUSTED; the buffer then is of no more use.
   absl::Status MakeStable();
 
   // UNAVAILABLE: the commit was not whole any more when it had been read.
@@ -104,9 +104,10 @@ class CommitBuffer {
   absl::Status CheckPlace(uint64_t offset, size_t floats) const;
   // As FirstNonFinite, of the `count` floats from `offset` in a piece on, counted from there.
   int64_t FirstNonFiniteFrom(size_t piece, size_t offset, size_t count);
-  // `gather`: they are copied, rather than kept where they are.
-  void AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner, bool gather = false);
-  void Gather(std::string_view bytes);
+  // `gather`: they are copied, rather than kept where they are; false: there is no memory for that.
+  bool AddPiece(std::string_view bytes, const std::shared_ptr<const void>& owner, bool gather);
+  bool Gather(std::string_view bytes);
+  absl::Status NoMemory() const;
 
   size_t floats_;
   v1::Encoding encoding_;

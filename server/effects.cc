@@ -11,7 +11,11 @@ Effects::~Effects() {
   for (auto& [owner, why] : gone_) owner->OnGone(why);
   for (auto& [done, answer] : answers_) {
     if (!answer.status.ok()) answer.center.reset();
-    done(std::move(answer));
+    if (quick_ && answer.status.ok()) {
+      targets_.post([done = std::move(done), answer = std::move(answer)] { done(answer); });
+    } else {
+      done(std::move(answer));
+    }
   }
   for (const ModelEvent& event : events_) targets_.events->Tell(event);
   if (task_ != nullptr) targets_.post(std::move(task_));

@@ -31,7 +31,9 @@ struct EffectsTargets {
 // Collected under the lock, done on destruction: declare one before the lock. Thread-compatible.
 class Effects {
  public:
-  explicit Effects(const EffectsTargets* targets) : targets_(*targets) {}
+  // `quick`: of a call that must not take long. Whom it lets go on, and who may then have a commit applied, is answered
+  // by a posted task.
+  explicit Effects(const EffectsTargets* targets, bool quick = false) : targets_(*targets), quick_(quick) {}
   ~Effects();
 
   Effects(const Effects&) = delete;
@@ -61,6 +63,7 @@ class Effects {
 
  private:
   const EffectsTargets& targets_;
+  const bool quick_;
   absl::InlinedVector<std::pair<std::function<void(ExchangeAnswer)>, ExchangeAnswer>, 1> answers_;
   std::vector<MemberSession> sessions_;
   std::vector<std::shared_ptr<const HeldCenter>> centers_;

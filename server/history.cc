@@ -279,11 +279,12 @@ absl::Status Histories::ReadSeries(absl::Span<const uint64_t> models, const v1::
     worker = token[2];
   }
   size_t page_bytes = 0;
+  const size_t first_model = model;
   const std::string first_worker = worker;
   for (bool after = false;; after = true) {
     Part part;
     const auto take = [&](const Series& series) {
-      if (series.worker != first_worker) begin = 0;
+      if (after || model != first_model || series.worker != first_worker) begin = 0;
       const size_t room = kPageBytes - std::min(page_bytes, kPageBytes - 1);
       part = TakeFrom(series, begin, room / RecordBytes(series.metric_names.size()) + 1);
     };

@@ -34,9 +34,9 @@ class Histories {
  public:
   explicit Histories(HistoriesOptions options = {});
 
-  // Adds the records of the worker that reports. A report that repeats a batch of the process that reported
-  // last is kept once. INVALID_ARGUMENT if a record has not one value for each metric name, if the names changed, or if
-  // there are more than 64.
+  // Adds the records of the worker that reports. A report that repeats a batch of the process that reported last is
+  // kept once. INVALID_ARGUMENT if a record has not one value for each metric name, if the names changed, or if there
+  // are more than 64.
   absl::Status Report(uint64_t model, const v1::ReportHistoryRequest& request);
 
   // The worker left: until it reports again, its history goes before those of the others.
@@ -45,10 +45,9 @@ class Histories {
   void ForgetModel(uint64_t model);
 
   // The next page, of about 1 MiB, of what the workers of `models` reported: worker by worker, model by model.
-  // Averaged: for each step the mean over the workers that have it (what a worker says last of a step counts, if it was
-  // restarted), and of its metrics over those of them that have the
-  // same ones as the first (by name). An unknown worker or model has no records. INVALID_ARGUMENT: the page token is
-  // none of this history.
+  // Averaged: for each step the mean over the workers that have it (of one that was restarted, what it said last), and
+  // of its metrics over those of them that have the same ones as the first (by name). An unknown worker or model has no
+  // records. INVALID_ARGUMENT: the page token is none of this history.
   absl::Status Read(absl::Span<const uint64_t> models, const v1::GetHistoryRequest& request,
                     v1::GetHistoryReply* reply) const;
 

@@ -81,9 +81,7 @@ absl::StatusOr<bool> Ledger::Initialize(CommitBuffer* floats) {
       center.Set(floats);
       center_.emplace(std::move(center));
     } catch (const std::bad_alloc&) {
-      return absl::ResourceExhaustedError(absl::StrCat("there is no memory for the center of model '", name, "', ",
-                                                       1 + state_vectors_, " times ", spec_.floats * sizeof(float),
-                                                       " bytes; give the server more, or delete models"));
+      return NoMemory();
     }
     center_room_ = Count(BudgetKind::kCenters);
     initial_checksums_ = std::move(checksums);
@@ -101,32 +99,54 @@ absl::StatusOr<bool> Ledger::Initialize(CommitBuffer* floats) {
                                                "; pull the center to go on from it, or delete the model"));
 }
 
-void Ledger::InitializeFrom(const InitialCenter& initial) {
-  if (center_.has_value()) return;
-  center_.emplace(*initial.snapshot, state_vectors_, apply_pool_);
+absl::Status Ledger::InitializeFrom(const InitialCenter& initial) {
+  if (center_.has_value()) return absl::OkStatus();
+  try {
+    center_.emplace(*initial.snapshot, state_vectors_, apply_pool_);
+  } catch (const std::bad_alloc&) {
+    return NoMemory();
+  }
   center_room_ = Count(BudgetKind::kCenters);
   initial_checksums_ = initial.checksums;
+  return absl::OkStatus();
+}
+
+absl::Status Ledger::NoMemory() const {
+  return absl::ResourceExhaustedError(absl::StrCat("there is no memory for the center of model '", spec_.spec.name(),
+                                                   "', ", 1 + state_vectors_, " times ", spec_.floats * sizeof(float),
+                                                   " bytes; give the server more, or delete models"));
 }
 
 InitialCenter Ledger::Initial() { return {center_->TakeSnapshot(), initial_checksums_}; }
 
 absl::Status Ledger::Merge(const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
-  if (rounds_) {
-    if (commit->unstable()) return absl::InternalError("a commit of a round that was not made stable first");
-    if (sum_room_.empty()) sum_room_ = Count(BudgetKind::kRounds);
-    center_->Fold(&algorithm_, info, commit, base);
-  } else if (!center_->Apply(&algorithm_, info, commit, base) && center_->failure().empty()) {
-    return commit->first_non_finite() >= 0 ? absl::InvalidArgumentError("NaN or infinite")
-                                           : CommitBuffer::ChangedError();
+  try {
+    if (rounds_) {
+      if (commit->unstable()) return absl::InternalError("a commit of a round that was not made stable first");
+      center_->Fold(&algorithm_, info, commit, base);
+      if (sum_room_.empty()) sum_room_ = Count(BudgetKind::kRounds);
+    } else if (!center_->Apply(&algorithm_, info, commit, base) && center_->failure().empty()) {
+      return commit->first_non_finite() >= 0 ? absl::InvalidArgumentError("NaN or infinite")
+                                             : CommitBuffer::ChangedError();
+    }
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "there is no memory to apply a commit to model '", spec_.spec.name(), "' of ", spec_.floats * sizeof(float),
+        " bytes, so it was not; send it again later, give the server more memory, or delete models"));
   }
   NoteProblem();
   return center_->failure().empty() ? absl::OkStatus() : problem_;
 }
 
-void Ledger::FinishRound() {
+bool Ledger::FinishRound() {
   before_round_.reset();
-  center_->FinishRound(&algorithm_);
+  try {
+    center_->FinishRound(&algorithm_);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   NoteProblem();
+  return true;
 }
 
 void Ledger::NoteProblem() {

@@ -50,16 +50,17 @@ class Ledger {
   // the first; INVALID_ARGUMENT: it is not whole, or not finite. INTERNAL: it is unstable. RESOURCE_EXHAUSTED: there is
   // no memory for it.
   absl::StatusOr<bool> Initialize(CommitBuffer* floats);
-  // Shares the blocks. Only for one that has no center yet.
-  void InitializeFrom(const InitialCenter& center);
+  // Shares the blocks. Only for one that has no center yet. RESOURCE_EXHAUSTED: there is no memory for it.
+  absl::Status InitializeFrom(const InitialCenter& center);
   // At version 0, of one that has just been initialized.
   InitialCenter Initial();
 
   // Merges a whole, finite commit into the center or into the round's sum. If it is not OK, nothing has changed, or
-  // state().problem says what has.
+  // state().problem says what has. RESOURCE_EXHAUSTED: there
+  // is no memory for it now.
   absl::Status Merge(const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
-  // Something was merged, so the version grows.
-  void FinishRound();
+  // Something was merged, so the version grows. False: there is no memory for it; nothing has changed.
+  bool FinishRound();
 
   // Null without a center. The same one until the center changes.
   std::shared_ptr<const Snapshot> TakeSnapshot();
@@ -72,6 +73,7 @@ class Ledger {
 
  private:
   Reservation Count(BudgetKind kind) const;
+  absl::Status NoMemory() const;
   void NoteProblem();
 
   const CheckedSpec& spec_;

@@ -9,11 +9,13 @@ namespace paramd {
 namespace {
 
 // Of what a worker says when it leaves.
-constexpr size_t kMaxErrorLength = 4096;
+constexpr size_t kMaxErrorLength = 1024;
 // A model of so many floats takes as long to apply a commit as it takes to wake a thread several times over; and so
 // does any whose last merge took so long.
 constexpr size_t kLongFloats = kBlockFloats;
 constexpr absl::Duration kLong = absl::Milliseconds(1);
+// Of one report.
+constexpr int kMaxReportRecords = 10'000;
 // That are described without a break.
 constexpr size_t kDescribedMembers = 256;
 
@@ -69,7 +71,7 @@ void Model::TellLocked(ModelEvent::Kind kind, const Member* member, Effects* eff
 // Members
 
 absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarnation, uint64_t nonce) {
-  Effects effects(&targets_);
+  Effects effects(&targets_, /*quick=*/true);
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return closed_;
   auto joined = membership_.Join(worker, incarnation, nonce, Now());
@@ -127,13 +129,13 @@ void Model::RetireLocked(Member* member, v1::WorkerInfo::State state, const std:
 }
 
 absl::Status Model::Heartbeat(const Caller& caller) {
-  Effects effects(&targets_);
+  Effects effects(&targets_, /*quick=*/true);
   MutexLock lock(&mutex_);
   return TouchLocked(caller, Now(), &effects).status();
 }
 
 absl::Status Model::Leave(const Caller& caller, const std::string& error) {
-  Effects effects(&targets_);
+  Effects effects(&targets_, /*quick=*/true);
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return closed_;
   const auto member = membership_.Find(caller);
@@ -167,7 +169,7 @@ void Model::WatchLocked(Member* member, const ExchangeCall& call) {
 }
 
 void Model::Acknowledge(const Caller& caller, uint64_t sequence) {
-  Effects effects(&targets_);
+  Effects effects(&targets_, /*quick=*/true);
   MutexLock lock(&mutex_);
   const auto member = TouchLocked(caller, Now(), &effects);
   if (!member.ok() || (*member)->record.last.sequence != sequence) return;
@@ -214,7 +216,7 @@ void Model::ExpireLeasesLocked(absl::Time now, Effects* effects) {
 }
 
 void Model::Tick(absl::Duration overslept) {
-  Effects effects(&targets_);
+  Effects effects(&targets_, /*quick=*/true);
   MutexLock lock(&mutex_);
   if (!closed_.ok()) return;
   const absl::Time now = Now();
@@ -225,6 +227,7 @@ void Model::Tick(absl::Duration overslept) {
     }
   }
   ExpireLeasesLocked(now, &effects);
+  if (round_overdue_) PostRoundIfDueLocked(&effects);
   std::map<uint64_t, std::string> behind;
   for (Waiter& waiter : waiters_.TakeDue(now)) {
     waiter.answer.status = WaitedTooLongLocked(waiter, &behind);
@@ -290,14 +293,17 @@ void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
   });
 }
 
-void Model::InitializeFrom(const InitialCenter& center) {
+absl::Status Model::InitializeFrom(const InitialCenter& center) {
+  absl::Status status;
   strand_.Run([&] {
-    ledger_.InitializeFrom(center);
+    status = ledger_.InitializeFrom(center);
+    if (!status.ok()) return;
     Effects effects(&targets_);
     MutexLock lock(&mutex_);
     PublishLocked(&effects);
     TellLocked(ModelEvent::Kind::kInitialized, nullptr, &effects);
   });
+  return status;
 }
 
 void Model::KeepInitialCenter() {
@@ -488,10 +494,12 @@ void Model::FinishRoundIfDue() {
   }
   StepAsideIfLong();
   const absl::Time begun = Now();
-  ledger_.FinishRound();
+  const bool finished = ledger_.FinishRound();
   last_merge_ = std::max(last_merge_, Now() - begun);
   Effects effects(&targets_);
   MutexLock lock(&mutex_);
+  round_overdue_ = !finished;
+  if (!finished) return;
   rule_->EndRound();
   const int64_t version = ledger_.version();
   for (const auto& [member, sequence] : round_) {
@@ -704,6 +712,11 @@ void Model::CancelWait(const void* tag) {
 // Reading
 
 absl::Status Model::Report(const v1::ReportHistoryRequest& request) {
+  if (request.records_size() > kMaxReportRecords) {
+    return absl::InvalidArgumentError(absl::StrCat("a report of worker '", request.participant().worker(), "' has ",
+                                                   request.records_size(), " records; send at most ", kMaxReportRecords,
+                                                   " in one"));
+  }
   {
     Effects effects(&targets_);
     MutexLock lock(&mutex_);

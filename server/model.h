@@ -117,7 +117,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // unstable.
   void Initialize(CommitBuffer center, Reservation room, StatusDone done);
   // Shares the blocks. Only for a new model, which nobody else knows yet.
-  void InitializeFrom(const InitialCenter& center);
+  absl::Status InitializeFrom(const InitialCenter& center);
   // Of one that nobody commits to: from now on its initial center is there for other models to begin with. To be called
   // before anybody else knows the model.
   void KeepInitialCenter();
@@ -235,6 +235,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   CommitStatistics statistics_ ABSL_GUARDED_BY(mutex_);
   // Whose answer gets its version when the round ends, and which sequence.
   std::vector<std::pair<std::shared_ptr<Member>, uint64_t>> round_ ABSL_GUARDED_BY(mutex_);
+  bool round_overdue_ ABSL_GUARDED_BY(mutex_) = false;  // there was no memory to finish it: it is tried again
   absl::Time next_lease_end_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // none ends before
 };
 

@@ -311,7 +311,9 @@ absl::StatusOr<std::shared_ptr<Model>> Models::FindOrCreateMember(const std::sha
     auto fresh = MakeModel(std::move(spec), /*whole=*/false);
     if (!fresh.ok()) return fresh.status();
     made = *std::move(fresh);
-    if (const auto initial = ensemble->whole()->initial_center(); initial.has_value()) made->InitializeFrom(*initial);
+    if (const auto initial = ensemble->whole()->initial_center(); initial.has_value()) {
+      if (auto status = made->InitializeFrom(*initial); !status.ok()) return status;
+    }
   }
   Tell(ModelEvent::Kind::kCreated, *made);
   return made;

@@ -37,6 +37,9 @@ constexpr absl::Duration kLastCalls = absl::Milliseconds(100);
 // That gRPC gets to end in after that, before the connections of peers that do not read are cut.
 constexpr absl::Duration kLastWrites = absl::Milliseconds(200);
 
+// Of a report: they take as long as it takes to wake a thread several times over.
+constexpr int kManyRecords = 256;
+
 // A tick that comes so much too late is nobody's fault but the machine's, or of whoever stopped this process.
 constexpr absl::Duration kOverslept = absl::Milliseconds(50);
 
@@ -347,6 +350,7 @@ void Server::Impl::ServeControlPlane() {
   });
   Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>(&AsyncService::RequestReportHistory,
                                                           [this](const auto& r, auto*) {
+                                                            if (r.records_size() > kManyRecords) Pollers::StepAside();
                                                             auto model = models_.Find(r.participant());
                                                             return model.ok() ? (*model)->Report(r) : model.status();
                                                           });

@@ -300,6 +300,22 @@ TEST_CASE("Several models are read as one history, each only its own otherwise")
   CHECK(Read(history, "", false, {1}).workers_size() == 0);
 }
 
+TEST_CASE("Models that know a worker of the same name are read whole, page by page") {
+  Histories history({.max_records = 100'000});
+  for (const uint64_t model : {1, 2}) {
+    REQUIRE(history.Report(model, Report("w", 1, std::vector<double>(30'000, 1))).ok());
+  }
+  v1::GetHistoryRequest request;
+  int records = 0;
+  do {
+    v1::GetHistoryReply page;
+    REQUIRE(history.Read({1, 2}, request, &page).ok());
+    for (const v1::WorkerHistory& worker : page.workers()) records += worker.records_size();
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  CHECK(records == 60'000);
+}
+
 TEST_CASE("A page token that is none of this history is refused") {
   Histories history;
   REQUIRE(history.Report(kModel, Report("a", 1, {1})).ok());

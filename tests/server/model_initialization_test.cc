@@ -147,7 +147,7 @@ TEST_CASE("A model that shares another's center goes its own way from there, and
   CHECK_FALSE(origin->initial_center().has_value());
   Initialize(origin.get(), Vector(floats, 1));
   const auto copy = MakeModel(MakeSpec("downpour", floats));
-  copy->InitializeFrom(*origin->initial_center());
+  CHECK(copy->InitializeFrom(*origin->initial_center()).ok());
   CHECK(copy->Describe().initialized());
   CHECK(TakeSnapshot(copy.get())->blocks[0].floats().data() == TakeSnapshot(origin.get())->blocks[0].floats().data());
 
@@ -158,7 +158,7 @@ TEST_CASE("A model that shares another's center goes its own way from there, and
   // It counts as an initialization like any other.
   CHECK(TryInitialize(copy.get(), Vector(floats, 1)).ok());
   CHECK(TryInitialize(copy.get(), Vector(floats, 2)).code() == absl::StatusCode::kAlreadyExists);
-  copy->InitializeFrom(*origin->initial_center());
+  CHECK(copy->InitializeFrom(*origin->initial_center()).ok());
   CHECK(copy->Describe().version() == 1);
 }
 

@@ -229,6 +229,45 @@ TEST_CASE("Asking what became of a commit that is being applied waits for it, an
   CHECK(committed == 1);
 }
 
+TEST_CASE("A commit that a leave or a tick lets in is applied by a task of its own") {
+  const std::string how = GENERATE(as<std::string>(), "leave", "tick");
+  INFO(how);
+  FakeClock clock;
+  std::vector<std::function<void()>> tasks;
+  ModelsOptions options;
+  options.model.clock = &clock;
+  options.model.lease = absl::Seconds(30);
+  bool later = true;
+  options.model.post = [&](std::function<void()> task) { later ? tasks.push_back(std::move(task)) : task(); };
+  TheGate().Open();
+  Fixture f("bounded:0", options);
+  auto slowest = std::make_unique<ModelWorker>(f.slow.get(), "slowest");
+  ModelWorker fast(f.slow.get(), "fast");
+  fast.set_wait(absl::Seconds(1));
+  fast.Start({1});
+  clock.Advance(absl::Seconds(2));
+  f.slow->Tick();
+  REQUIRE(fast.End().committed);
+  fast.set_wait(absl::InfiniteDuration());
+  fast.Start({1});
+  REQUIRE(fast.waiting());
+  TheGate().Close();
+  MustNotWait(how, [&] {
+    if (how == "leave") CHECK(slowest->Leave().ok());
+    if (how == "tick") {
+      clock.Advance(absl::Seconds(29));
+      CHECK(fast.Heartbeat().ok());
+      f.slow->Tick();
+    }
+  });
+  REQUIRE_FALSE(tasks.empty());
+  TheGate().Open();
+  later = false;
+  for (const auto& task : std::exchange(tasks, {})) task();
+  CHECK(fast.End().status.ok());
+  CHECK(f.slow->Describe().version() == 2);
+}
+
 TEST_CASE("A round that a leave or a tick makes due is finished by a task of its own, not by the leave or the tick") {
   FakeClock clock;
   std::vector<std::function<void()>> tasks;
