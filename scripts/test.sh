@@ -6,7 +6,7 @@
 #
 #   unit         every test that runs in one process
 #   integration  daemons, workers and tools as real processes
-#   static       clang's thread-safety analysis, formatting, and the directions between folders
+#   static       clang's thread-safety analysis, formatting, the directions between folders, and docs/promises.md
 #   tsan         the tests tagged `tsan`, under ThreadSanitizer
 #   asan         every test that is not tagged `noasan`, under AddressSanitizer and UndefinedBehaviorSanitizer
 #   deploy       the recipes of deploy/, as far as they run without an engine for containers
@@ -58,7 +58,9 @@ add_up() {
 run_tests() {
   local report=$scratch/report status=0
   rm -f "$report"
-  run_config "$1" test --keep_going --build_event_json_file="$report" --test_arg=--min-duration=1 "${@:2}" || status=$?
+  # Many tests wait most of the time.
+  run_config "$1" test --keep_going --jobs='HOST_CPUS*1.5' --local_cpu_resources='HOST_CPUS*1.5' \
+    --build_event_json_file="$report" --test_arg=--min-duration=1 "${@:2}" || status=$?
   add_up "$status" "$report"
 }
 
@@ -92,6 +94,7 @@ static() {
   check "clang's thread-safety analysis" run_config clang build --keep_going -- //... -//tests/...
   check "formatting" scripts/format.sh --check
   check "directions between folders" tests/visibility/check.sh
+  check "promises and their tests" tests/promises/check.py
   check "scripts without a package" tests/scripts/check.sh missing_package
   check "scripts without clang-format" tests/scripts/check.sh missing_formatter
   check "scripts without Bazel" tests/scripts/check.sh missing_bazel

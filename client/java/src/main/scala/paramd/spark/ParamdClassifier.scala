@@ -63,7 +63,7 @@ final class ParamdClassifier(override val uid: String)
         val name = if ($(modelName).isEmpty) s"$uid-${UUID.randomUUID()}" else $(modelName)
         create(admin, name, layers)
         try fitted(admin, name, layers, partitions(dataset).mapPartitionsWithIndex(task(daemon.address, name, layers)))
-        finally if ($(modelName).isEmpty) admin.deleteModel(name)
+        finally if ($(modelName).isEmpty && $(server).nonEmpty) admin.deleteModel(name) // else its daemon ends
       }
     }
   }
