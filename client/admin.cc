@@ -8,6 +8,7 @@
 #include "client/exchange_client.h"
 #include "client/process_guard.h"
 #include "client/retry.h"
+#include "proto/text.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -48,6 +49,7 @@ class Admin::Impl {
   absl::StatusOr<v1::ReplyHeader> Exchange(v1::ExchangeHeader header, absl::Span<const float> commit,
                                            absl::Span<float> center) {
     if (auto status = CheckProcess(); !status.ok()) return status;
+    if (auto status = CheckName("model", header.participant().model()); !status.ok()) return status;
     const absl::Time deadline = Deadline();
     std::unique_ptr<ExchangeClient> stream = TakeStream();
     const ExchangeOutcome outcome = stream->Send(std::move(header), commit, center, deadline);

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cancellation.h"
+#include "client/request_check.h"
 #include "client/retry.h"
 #include "proto/address.h"
 #include "proto/paramd.grpc.pb.h"
@@ -43,10 +44,11 @@ class Connection {
   std::shared_ptr<grpc::Channel> OpenChannel() const;
 
   // One call of the control plane, tried again for as long as the server is unreachable. Whatever else it answers is
-  // final. Errors: the server's, or those of `attempts`.
+  // final. Errors: the server's, or those of `attempts`; INVALID_ARGUMENT for a name that is not UTF-8.
   template <typename Request, typename Reply>
   absl::Status Call(grpc::Status (v1::ParameterServer::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                     const Request& request, Reply* reply, Attempts* attempts) {
+    if (auto status = CheckRequest(request); !status.ok()) return status;
     return CallWith([&](v1::ParameterServer::Stub* stub,
                         grpc::ClientContext* context) { return (stub->*method)(context, request, reply); },
                     attempts);

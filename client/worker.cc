@@ -18,12 +18,15 @@
 #include "client/process_guard.h"
 #include "client/shared_memory.h"
 #include "proto/encoding.h"
+#include "proto/text.h"
 
 namespace paramd {
 namespace {
 
 // What a Leave is given when nobody wants to wait for it.
 constexpr absl::Duration kLastCall = absl::Seconds(1);
+// Of what a worker says when it leaves: as much as the server keeps.
+constexpr size_t kMaxError = 1024;
 
 using Listener = std::function<void(absl::string_view)>;
 
@@ -61,6 +64,9 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
   absl::Status Initialize(absl::Span<const float> center, absl::Duration timeout);
   absl::Status Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
     if (auto status = CheckProcess(); !status.ok()) return status;
+    for (const std::string& name : metric_names) {
+      if (auto status = CheckName("metric", name); !status.ok()) return status;
+    }
     return history_.Add(metric_names, steps);
   }
   absl::Status Leave(absl::string_view error, absl::Duration timeout);
@@ -249,7 +255,7 @@ absl::Status Worker::Impl::SendHeartbeat(absl::Time deadline, Cancellation* canc
 absl::Status Worker::Impl::SendLeave(absl::string_view error, absl::Time deadline) const {
   v1::LeaveRequest request;
   *request.mutable_participant() = participant_;
-  request.set_error(std::string(error));
+  request.set_error(Shortened(Repaired(error), kMaxError));
   v1::LeaveReply reply;
   Cancellation never;
   Attempts attempts = NewAttempts(deadline, &never);

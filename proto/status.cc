@@ -2,11 +2,20 @@
 
 #include <string>
 
+#include "proto/text.h"
+
 namespace paramd {
+namespace {
+
+// HTTP/2 peers take 8 KiB of metadata, in which a byte may take three.
+constexpr size_t kMaxMessage = 2048;
+
+}  // namespace
 
 absl::Status FromWireStatus(int code, const std::string& message) {
   const bool known = code >= 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, message);
+  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                      Printable(Shortened(message, 2 * kMaxMessage)));
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
@@ -14,7 +23,9 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
 }
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), ToWireMessage(status));
 }
+
+std::string ToWireMessage(const absl::Status& status) { return Shortened(Repaired(status.message()), kMaxMessage); }
 
 }  // namespace paramd

@@ -33,6 +33,11 @@ bool IsUtf8(absl::string_view text) {
   return google::protobuf::internal::IsStructurallyValidUTF8(text.data(), static_cast<int>(text.size()));
 }
 
+absl::Status CheckName(absl::string_view field, absl::string_view name) {
+  if (IsUtf8(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, " '", Quoted(name), "' is not UTF-8; names must be"));
+}
+
 std::string Repaired(absl::string_view text) {
   std::string repaired(text);
   if (IsUtf8(text)) return repaired;

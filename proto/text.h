@@ -5,12 +5,16 @@
 #include <cstddef>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace paramd {
 
 // That a message takes it: its strings are UTF-8.
 bool IsUtf8(absl::string_view text);
+
+// INVALID_ARGUMENT, with the field's name, for a name that is not.
+absl::Status CheckName(absl::string_view field, absl::string_view name);
 
 // The same with '?' for each byte that is not UTF-8.
 std::string Repaired(absl::string_view text);

@@ -17,7 +17,7 @@ namespace paramd {
 // Thread-safe.
 class Health {
  public:
-  using Service = grpc::health::v1::Health::WithAsyncMethod_Check<
+  using Service = grpc::health::v1::Health::WithRawMethod_Check<
       grpc::health::v1::Health::WithAsyncMethod_Watch<grpc::health::v1::Health::Service>>;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "proto/text.h"
 
 namespace paramd {
 namespace {
@@ -42,7 +43,7 @@ uint64_t LastStep(const std::vector<double>& numbers, size_t metrics) {
 }
 
 absl::Status BadToken(const std::string& token) {
-  return absl::InvalidArgumentError(absl::StrCat("'", token.substr(0, 100),
+  return absl::InvalidArgumentError(absl::StrCat("'", Quoted(token),
                                                  "' is no page token of this history, or the model it was in is gone; "
                                                  "read from the beginning again"));
 }

@@ -30,6 +30,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "process/system_call.h"
 #include "process/tuning.h"
+#include "proto/text.h"
 #include "proto/version.h"
 #include "server/model_event.h"
 #include "server/port_file.h"
@@ -136,9 +137,10 @@ absl::Status SetUpLog() {
   spdlog::set_level(spdlog::level::from_str(level));
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   google::protobuf::SetLogHandler([](google::protobuf::LogLevel, const char*, int, const std::string& message) {
-    spdlog::debug("event=protobuf message=\"{}\"", message);
+    spdlog::debug("event=protobuf message=\"{}\"", Printable(message));
   });
-  gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("event=grpc message=\"{}\"", args->message); });
+  gpr_set_log_function(
+      [](gpr_log_func_args* args) { spdlog::debug("event=grpc message=\"{}\"", Printable(args->message)); });
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/text.h"
 
 namespace paramd {
 namespace {
@@ -130,7 +131,7 @@ absl::StatusOr<std::shared_ptr<Member>> Membership::Find(const Caller& caller) c
   const auto it = members_.find(caller.worker);
   if (it == members_.end()) {
     return absl::NotFoundError(
-        absl::StrCat("worker '", caller.worker, "' has not joined model '", model_, "'; join first"));
+        absl::StrCat("worker '", Quoted(caller.worker), "' has not joined model '", model_, "'; join first"));
   }
   if (auto status = Check(*it->second, caller); !status.ok()) return status;
   return it->second;

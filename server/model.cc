@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/text.h"
 #include "server/commit_check.h"
 
 namespace paramd {
@@ -18,13 +19,6 @@ constexpr absl::Duration kLong = absl::Milliseconds(1);
 constexpr int kMaxReportRecords = 10'000;
 // That are described without a break.
 constexpr size_t kDescribedMembers = 256;
-
-// At most `max` bytes of UTF-8 text, not cut within a character.
-std::string Shortened(const std::string& text, size_t max) {
-  if (text.size() <= max) return text;
-  while (max > 0 && (static_cast<unsigned char>(text[max]) & 0xc0) == 0x80) --max;
-  return text.substr(0, max);
-}
 
 }  // namespace
 
@@ -235,6 +229,13 @@ void Model::Tick(absl::Duration overslept) {
   }
 }
 
+void Model::Drain(const absl::Status& why) {
+  Effects effects(&targets_);
+  MutexLock lock(&mutex_);
+  draining_ = why;
+  SettleAllLocked(waiters_.TakeAll(), &effects);
+}
+
 void Model::Close(absl::Status why) {
   std::optional<InitialCenter> initial;
   Effects effects(&targets_);
@@ -421,10 +422,9 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
                                                          spec_.spec.consistency(), "); send it again"))});
     }
     base = member->session.base;
-    // A commit that is not based on a pull counts as fresh.
-    info = {.version = state_.version,
-            .base_version = call.base_version < 0 ? state_.version : call.base_version,
-            .staleness = call.base_version < 0 ? 0 : state_.version - call.base_version};
+    // Who has not pulled can have begun with the first center only.
+    const int64_t begun_with = std::max<int64_t>(call.base_version, 0);
+    info = {.version = state_.version, .base_version = begun_with, .staleness = state_.version - begun_with};
   }
 
   StepAsideIfLong();
@@ -630,9 +630,11 @@ void Model::SettleLocked(Waiter waiter, Effects* effects) {
   if (status.ok() && call.cancelled != nullptr && *call.cancelled) {
     status = absl::CancelledError("the exchange was cancelled");
   }
+  const bool lacks_center = call.pull && !waiter.begin && !state_.initialized;
+  if (status.ok() && (needed > rule_->progress() || lacks_center)) status = draining_;
   if (status.ok()) {
     if (needed > rule_->progress()) return waiters_.AwaitProgress(needed, std::move(waiter));
-    if (call.pull && !waiter.begin && !state_.initialized) return waiters_.AwaitCenter(std::move(waiter));
+    if (lacks_center) return waiters_.AwaitCenter(std::move(waiter));
     if (!waiter.begin) {
       CompleteLocked(&waiter, effects);
     } else if (!waiter.answer.committed) {
@@ -756,7 +758,7 @@ v1::ModelInfo Model::Describe(bool workers) const {
     info.set_initialized(state_.initialized);
     info.set_version(state_.version);
     info.set_pinned_bytes(state_.pinned_bytes());
-    info.set_problem(std::string(state_.problem.message()));
+    info.set_problem(Repaired(state_.problem.message()));
     statistics_.Describe(&info);
     info.set_live_workers(membership_.live().size());
     info.set_known_workers(membership_.members().size());

@@ -158,6 +158,9 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // nobody's lease.
   void Tick(absl::Duration overslept = absl::ZeroDuration());
 
+  // Answers all that wait, and all that would have to wait from now on, with `why`.
+  void Drain(const absl::Status& why);
+
   // Answers all that wait, and all later calls, with `why`, and frees the center, whoever still holds the model.
   void Close(absl::Status why);
 
@@ -224,6 +227,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   absl::Duration last_merge_ = absl::InfiniteDuration();  // how long it took
 
   mutable Mutex mutex_;
+  absl::Status draining_ ABSL_GUARDED_BY(mutex_);  // not OK: why nobody may wait any more
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   const std::unique_ptr<ConsistencyRule> rule_ ABSL_GUARDED_BY(mutex_);
   Membership membership_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "proto/text.h"
 
 namespace paramd {
 namespace {
@@ -20,7 +21,7 @@ bool IsPlain(const std::string& text) {
 
 std::string Value(const std::string& text) {
   if (text.size() <= kMaxText && IsPlain(text)) return text;
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kMaxText)), text.size() > kMaxText ? "..." : "", "\"");
+  return absl::StrCat("\"", Printable(absl::Utf8SafeCEscape(Repaired(Shortened(text, kMaxText)))), "\"");
 }
 
 }  // namespace

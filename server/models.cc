@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/text.h"
 
 namespace paramd {
 namespace {
@@ -32,7 +33,7 @@ Models::Models(ModelsOptions options)
           .max_records = options_.max_history_records, .max_bytes = options_.max_history_bytes, .budget = &budget_})) {}
 
 // Whoever still holds a model holds nothing of the budget any more.
-Models::~Models() { Drain(); }
+Models::~Models() { Close(); }
 
 absl::StatusOr<std::shared_ptr<Model>> Models::MakeModel(CheckedSpec spec, bool whole) const {
   const std::string name = spec.spec.name();
@@ -118,7 +119,7 @@ absl::StatusOr<std::shared_ptr<Model>> Models::Find(const v1::Participant& parti
   const bool reader = participant.worker().empty();
   if (!reader && (participant.daemon_id() == 0 || participant.model_id() == 0)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("worker '", participant.worker(),
+        absl::StrCat("worker '", Quoted(participant.worker()),
                      "' does not say which daemon and which model it has joined; give the daemon_id and model.id that "
                      "the join returned"));
   }
@@ -143,7 +144,7 @@ absl::StatusOr<Models::Entry> Models::FindLocked(const std::string& name) const 
     names.push_back(other);
     if (names.size() > kNamed) break;
   }
-  return absl::NotFoundError(absl::StrCat("there is no model '", name, "' on this server; ",
+  return absl::NotFoundError(absl::StrCat("there is no model '", Quoted(name), "' on this server; ",
                                           names.empty() ? "it has none" : "it has " + Named(std::move(names)),
                                           "; create it with `paramctl create`, or let a worker bring its "
                                           "specification"));
@@ -329,6 +330,11 @@ void Models::Drain() {
     MutexLock lock(&mutex_);
     draining_ = true;
   }
+  for (const auto& model : List()) model->Drain(Draining());
+}
+
+void Models::Close() {
+  Drain();
   for (const auto& model : List()) model->Close(Draining());
 }
 

@@ -73,8 +73,11 @@ class Models {
   // Expires leases and waits. To be called every now and then; `overslept`: how much later than due that is.
   void Tick(absl::Duration overslept = absl::ZeroDuration());
 
-  // Refuses everything from now on with UNAVAILABLE, and answers what waits.
+  // Refuses what is new from now on with UNAVAILABLE, and answers so what waits. What was begun goes on.
   void Drain();
+
+  // Ends that, too.
+  void Close();
 
   Budget* budget() { return &budget_; }
   uint64_t daemon_id() const { return options_.daemon_id; }

@@ -17,6 +17,7 @@
 #include "proto/address.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/tensor_codec.h"
+#include "proto/text.h"
 #include "proto/version.h"
 #include "server/apply_pool.h"
 #include "server/health.h"
@@ -101,7 +102,7 @@ ModelsOptions ToModelsOptions(const ServerOptions& options, EventSink* events,
 v1::AlgorithmInfo Describe(const Algorithm& algorithm) {
   v1::AlgorithmInfo info;
   info.set_name(algorithm.name);
-  info.set_description(algorithm.description);
+  info.set_description(Repaired(algorithm.description));
   info.set_default_consistency(algorithm.default_consistency);
   for (const HyperparameterSpec& spec : HyperparameterSpecs(algorithm)) {
     v1::AlgorithmInfo::Parameter* h = info.add_hyperparameters();
@@ -109,7 +110,7 @@ v1::AlgorithmInfo Describe(const Algorithm& algorithm) {
     h->set_default_value(spec.default_value);
     h->set_min(spec.min);
     h->set_max(spec.max);
-    h->set_description(spec.description);
+    h->set_description(Repaired(spec.description));
   }
   return info;
 }
@@ -169,7 +170,7 @@ class Server::Impl : private EventSink {
 
  private:
   template <typename Request, typename Reply, typename RequestMethod>
-  void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle);
+  void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handler handle);
   void ServeControlPlane();
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
@@ -299,10 +300,11 @@ absl::Status Server::Impl::ShareMemory() {
 }
 
 template <typename Request, typename Reply, typename RequestMethod>
-void Server::Impl::Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handle handle) {
+void Server::Impl::Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handler handle) {
   UnaryCall<Request, Reply>::Listen(
       &calls_,
-      [this, method](grpc::ServerContext* context, Request* request, grpc::ServerAsyncResponseWriter<Reply>* writer,
+      [this, method](grpc::ServerContext* context, grpc::ByteBuffer* request,
+                     grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>* writer,
                      void* tag) { (service_.*method)(context, request, writer, queue_.get(), queue_.get(), tag); },
       std::move(handle));
 }
@@ -487,7 +489,12 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   // A connection lasts until its client closes it, and a worker that is busy with its model has nobody who would: once
   // no exchange is under way, they are cut.
   absl::Time end = absl::Now() + grace;
-  if (sessions_.AwaitNone(end) && others_.AwaitNone(end)) end = std::min(end, absl::Now() + kLastCalls);
+  if (sessions_.AwaitNone(end) && others_.AwaitNone(end)) {
+    end = std::min(end, absl::Now() + kLastCalls);
+  } else {
+    sessions_.Abandon();
+  }
+  models_.Close();
   ShutDownTransport(end);
   ticker_.join();
   calls_.AwaitNone();

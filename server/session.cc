@@ -13,6 +13,7 @@
 namespace paramd {
 namespace {
 
+// Whoever would wait longer waits without end.
 constexpr uint64_t kMaxWaitMs = uint64_t{24} * 60 * 60 * 1000;
 
 // To apply so many takes as long as it takes to wake a thread several times over.
@@ -26,6 +27,8 @@ constexpr size_t kMaxWaitingBytes = kMaxHeaderChunkBytes + (size_t{4} << 10);
 
 // A peer makes progress with so many bytes, or with all that is left: less in a stall timeout is none.
 constexpr uint64_t kProgressBytes = uint64_t{1} << 20;
+
+absl::Status Draining() { return absl::UnavailableError("the server is shutting down; try again when it is back"); }
 
 size_t ChunkBytes(const DecodedExchange& message) {
   size_t bytes = 0;
@@ -117,14 +120,27 @@ void Session::OnDone(bool /*ok*/) {
 }
 
 void Session::Drain() {
-  bool reads = false;
   {
     MutexLock lock(&mutex_);
     draining_ = true;
-    reads = at_ == At::kReading;
+    // What an exchange under way still sends is waited for.
+    if (at_ != At::kReading || exchange_ != nullptr) return;
+    at_ = At::kNowhere;
   }
-  // Nothing is lost.
-  if (reads) context_.TryCancel();
+  End(Draining());
+}
+
+void Session::Abandon() {
+  bool reads = false;
+  {
+    MutexLock lock(&mutex_);
+    reads = at_ == At::kReading;
+    if (reads) at_ = At::kNowhere;
+  }
+  // What can't be written ends as its write fails.
+  reads
+      ? End(absl::UnavailableError("the server has shut down before this exchange was over; try again when it is back"))
+      : context_.TryCancel();
 }
 
 void Session::OnStall() {
@@ -167,15 +183,13 @@ void Session::Read() {
   // Between exchanges a peer may take its time.
   if (exchange_ == nullptr) watch_.Pause();
   absl::Status gone;
-  bool draining = false;
   {
     MutexLock lock(&mutex_);
     if (exchange_ != nullptr) gone = exchange_->gone;
+    if (gone.ok() && draining_ && exchange_ == nullptr) gone = Draining();
     if (gone.ok()) at_ = At::kReading;
-    draining = draining_;
   }
   if (!gone.ok()) return End(gone);
-  if (draining) context_.TryCancel();
   stream_.Read(&in_, on_read_.Arm(shared_from_this()));
 }
 
@@ -207,8 +221,14 @@ void Session::OnRead(bool ok) {
   DecodedExchange message;
   if (auto status = DecodeExchange(&in_, &header, &message); !status.ok()) return End(status);
   in_.Clear();
-  if (message.has_header) return Begin(header, std::move(message));
-  exchange_ != nullptr ? Receive(message) : Read();
+  if (message.has_header) {
+    begun_ = true;
+    return Begin(header, std::move(message));
+  }
+  if (exchange_ != nullptr) return Receive(message);
+  // What is left of an exchange that was refused has no header either.
+  if (begun_) return Read();
+  ReplyStatus(absl::InvalidArgumentError("a stream begins with a header, but its first message has none; send one"));
 }
 
 void Session::OnWritten(bool ok) {
@@ -257,7 +277,8 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
   exchange->encoding = header.encoding();
   ExchangeCall& call = exchange->call;
   call.caller = CallerOf(participant);
-  call.deadline = exchange->model->Now() + absl::Milliseconds(std::min<uint64_t>(header.wait_ms(), kMaxWaitMs));
+  call.deadline = header.wait_ms() > kMaxWaitMs ? absl::InfiniteFuture()
+                                                : exchange->model->Now() + absl::Milliseconds(header.wait_ms());
   call.tag = this;
   call.cancelled = &done_;
   call.owner = exchange;
@@ -556,7 +577,7 @@ void Session::Reply(const ExchangeAnswer& answer) {
   exchange_.reset();
   v1::ReplyHeader header;
   header.set_code(static_cast<int>(answer.status.code()));
-  header.set_message(std::string(answer.status.message()));
+  if (!answer.status.ok()) header.set_message(ToWireMessage(answer.status));
   header.set_committed(answer.committed);
   header.set_version(answer.version);
   header.set_staleness(answer.staleness);

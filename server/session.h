@@ -24,13 +24,13 @@
 
 namespace paramd {
 
-// The methods of the wire: all asynchronous, and the bytes of the exchange raw.
-using AsyncService = v1::ParameterServer::WithAsyncMethod_CreateModel<
-    v1::ParameterServer::WithAsyncMethod_GetModel<v1::ParameterServer::WithAsyncMethod_ListModels<
-        v1::ParameterServer::WithAsyncMethod_DeleteModel<v1::ParameterServer::WithAsyncMethod_ListAlgorithms<
-            v1::ParameterServer::WithAsyncMethod_Join<v1::ParameterServer::WithAsyncMethod_Heartbeat<
-                v1::ParameterServer::WithAsyncMethod_Leave<v1::ParameterServer::WithAsyncMethod_ReportHistory<
-                    v1::ParameterServer::WithAsyncMethod_GetHistory<v1::ParameterServer::WithAsyncMethod_GetStatus<
+// The methods of the wire: all asynchronous, and raw: we read and write the messages.
+using AsyncService = v1::ParameterServer::WithRawMethod_CreateModel<
+    v1::ParameterServer::WithRawMethod_GetModel<v1::ParameterServer::WithRawMethod_ListModels<
+        v1::ParameterServer::WithRawMethod_DeleteModel<v1::ParameterServer::WithRawMethod_ListAlgorithms<
+            v1::ParameterServer::WithRawMethod_Join<v1::ParameterServer::WithRawMethod_Heartbeat<
+                v1::ParameterServer::WithRawMethod_Leave<v1::ParameterServer::WithRawMethod_ReportHistory<
+                    v1::ParameterServer::WithRawMethod_GetHistory<v1::ParameterServer::WithRawMethod_GetStatus<
                         v1::ParameterServer::WithRawMethod_Exchange<v1::ParameterServer::Service>>>>>>>>>>>>;
 
 // What the sessions of a server work with, and outlives them.
@@ -56,6 +56,7 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
   static void Listen(const SessionEnvironment* environment);
 
   void Drain() override;
+  void Abandon() override;
 
   // The peer neither sends what is left of its commit nor reads its center.
   void OnStall() override;
@@ -144,6 +145,7 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
   std::shared_ptr<Model> in_model_ ABSL_GUARDED_BY(mutex_);
 
   // Of whoever has the turn.
+  bool begun_ = false;  // there was a header
   grpc::ByteBuffer in_;
   std::shared_ptr<Exchange> exchange_;  // null: none is under way
   Phase phase_;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "proto/text.h"
 
 namespace paramd {
 namespace {
@@ -19,8 +20,8 @@ absl::Status CheckModelName(const std::string& name) {
   bool good = !name.empty() && name.size() <= kMaxNameLength;
   for (const char c : name) good = good && (absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-' || c == '/');
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("model name '", name.substr(0, kMaxNameLength), "': use 1 to ",
-                                                 kMaxNameLength, " of the characters A-Z a-z 0-9 . _ - /"));
+  return absl::InvalidArgumentError(absl::StrCat("model name '", Quoted(name), "': use 1 to ", kMaxNameLength,
+                                                 " of the characters A-Z a-z 0-9 . _ - /"));
 }
 
 absl::StatusOr<uint64_t> CheckTensor(const v1::Tensor& tensor) {
@@ -65,7 +66,7 @@ absl::StatusOr<Consistency> ParseConsistency(const std::string& text) {
   if (absl::ConsumePrefix(&bound, "bounded:") && absl::SimpleAtoi(bound, &s))
     return Consistency{Consistency::kBounded, s};
   return absl::InvalidArgumentError(
-      absl::StrCat("consistency '", text, "': use async, sync, or bounded:S with a whole number S >= 0"));
+      absl::StrCat("consistency '", Quoted(text), "': use async, sync, or bounded:S with a whole number S >= 0"));
 }
 
 absl::StatusOr<CheckedSpec> CheckSpec(const v1::ModelSpec& given, uint64_t max_bytes) {
@@ -81,7 +82,7 @@ absl::StatusOr<CheckedSpec> CheckSpec(const v1::ModelSpec& given, uint64_t max_b
   Hyperparameters hyperparameters;
   for (const v1::Hyperparameter& h : given.hyperparameters()) {
     if (!hyperparameters.emplace(h.name(), h.value()).second) {
-      return absl::InvalidArgumentError(absl::StrCat("hyperparameter '", h.name(), "' is given twice"));
+      return absl::InvalidArgumentError(absl::StrCat("hyperparameter '", Quoted(h.name()), "' is given twice"));
     }
   }
   auto complete = CompleteHyperparameters(*checked.algorithm, hyperparameters);

@@ -20,6 +20,9 @@ class Stream {
 
   // Ends the call: at once if it is idle, else after what it is doing. Thread-safe.
   virtual void Drain() = 0;
+
+  // What it is doing still has had all the time there is. Thread-safe.
+  virtual void Abandon() {}
 };
 
 // Thread-safe.
@@ -57,16 +60,23 @@ class Streams {
   }
 
   void Drain() {
-    std::vector<std::shared_ptr<Stream>> streams;
     {
       MutexLock lock(&mutex_);
       draining_ = true;
-      streams.assign(streams_.begin(), streams_.end());
     }
-    for (const auto& stream : streams) stream->Drain();
+    for (const auto& stream : All()) stream->Drain();
+  }
+
+  void Abandon() {
+    for (const auto& stream : All()) stream->Abandon();
   }
 
  private:
+  std::vector<std::shared_ptr<Stream>> All() const {
+    MutexLock lock(&mutex_);
+    return {streams_.begin(), streams_.end()};
+  }
+
   mutable Mutex mutex_;
   CondVar none_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -3,7 +3,9 @@
 #define PARAMD_SERVER_UNARY_CALL_H_
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/async_unary_call.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <functional>
 #include <utility>
@@ -14,16 +16,17 @@
 
 namespace paramd {
 
-// Deletes itself when its call is over. `handle` must be quick and thread-safe.
+// Deletes itself when its call is over. `handle` must be quick and thread-safe. It reads and writes the messages
+// itself: for what can't be read gRPC would answer INTERNAL.
 template <typename Request, typename Reply>
 class UnaryCall : public Event {
  public:
-  using Handle = std::function<absl::Status(const Request&, Reply*)>;
-  // The generated RequestXxx of the service, bound to it.
-  using RequestNext =
-      std::function<void(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Reply>*, void* tag)>;
+  using Handler = std::function<absl::Status(const Request&, Reply*)>;
+  // The generated RequestXxx of the service, raw, bound to it.
+  using RequestNext = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*,
+                                         grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>*, void* tag)>;
 
-  static void Listen(LiveCalls* calls, RequestNext request_next, Handle handle) {
+  static void Listen(LiveCalls* calls, RequestNext request_next, Handler handle) {
     auto* call = new UnaryCall(calls, std::move(request_next), std::move(handle));
     call->request_next_(&call->context_, &call->request_, &call->writer_, static_cast<Event*>(call));
   }
@@ -35,8 +38,8 @@ class UnaryCall : public Event {
     }
     Listen(live_.calls(), request_next_, handle_);
     answered_ = true;
-    Reply reply;
-    const absl::Status status = handle_(request_, &reply);
+    grpc::ByteBuffer reply;
+    const absl::Status status = Handle(&reply);
     if (status.ok()) {
       writer_.Finish(reply, grpc::Status::OK, static_cast<Event*>(this));
     } else {
@@ -46,15 +49,27 @@ class UnaryCall : public Event {
   }
 
  private:
-  UnaryCall(LiveCalls* calls, RequestNext request_next, Handle handle)
+  UnaryCall(LiveCalls* calls, RequestNext request_next, Handler handle)
       : live_(calls), request_next_(std::move(request_next)), handle_(std::move(handle)) {}
+
+  absl::Status Handle(grpc::ByteBuffer* out) {
+    Request request;
+    if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, Request>(&request_, &request).ok()) {
+      return absl::InvalidArgumentError(
+          "the request can't be read: it is malformed, or one of its texts is not UTF-8; is the client newer?");
+    }
+    Reply reply;
+    if (auto status = handle_(request, &reply); !status.ok()) return status;
+    bool own = false;
+    return FromGrpcStatus(grpc::GenericSerialize<grpc::ProtoBufferWriter, Reply>(reply, out, &own));
+  }
 
   const LiveCall live_;
   const RequestNext request_next_;
-  const Handle handle_;
+  const Handler handle_;
   grpc::ServerContext context_;
-  Request request_;
-  grpc::ServerAsyncResponseWriter<Reply> writer_{&context_};
+  grpc::ByteBuffer request_;
+  grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> writer_{&context_};
   bool answered_ = false;
 };
 

@@ -21,6 +21,7 @@
 #include "client/cli/table.h"
 #include "client/cli/text_view.h"
 #include "client/worker.h"
+#include "proto/text.h"
 
 namespace paramd::cli {
 namespace {
@@ -175,7 +176,7 @@ absl::Status Pull(Admin& admin, const Arguments& arguments, const Output& to) {
   Print(arguments,
         absl::StrCat("pulled version ", CountText(static_cast<uint64_t>(pulled->version)), " of ", name, " (",
                      BytesText(center.size() * sizeof(float)), ") to ", file,
-                     model->problem().empty() ? "" : "; it has a problem: ", model->problem(), "\n"),
+                     model->problem().empty() ? "" : "; it has a problem: ", Printable(model->problem()), "\n"),
         {{"model", name},
          {"version", pulled->version},
          {"parameters", center.size()},

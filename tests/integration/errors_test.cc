@@ -9,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/integration/fixtures.h"
+#include "tests/integration/raw_stream.h"
 #include "tests/integration/stub_session.h"
 #include "tests/support/process.h"
 
@@ -121,6 +124,89 @@ TEST_CASE_METHOD(Fixture, "an unknown model") {
   std::vector<float> center(1);
   CheckError(admin().Pull("mnits", absl::MakeSpan(center)).status(), absl::StatusCode::kNotFound, {"'mnits'"});
   CheckError(admin().DeleteModel("mnits"), absl::StatusCode::kNotFound, {"'mnits'"});
+}
+
+TEST_CASE_METHOD(Fixture, "a name of any length keeps the reason and the next step, and is answered at once") {
+  const absl::Time begin = absl::Now();
+  for (const size_t size : {9'000, 20'000, 1'000'000}) {
+    const std::string name(size, 'x');
+    CheckError(admin().GetModel(name).status(), absl::StatusCode::kNotFound,
+               {"there is no model 'xxx", "create it with `paramctl create`"});
+    CheckError(admin().CreateModel(Spec(name, "downpour", 1)).status(), absl::StatusCode::kInvalidArgument,
+               {"model name 'xxx", "use 1 to 256"});
+    CheckError(admin().CreateModel(Spec("n", name, 1)).status(), absl::StatusCode::kNotFound, {"xxx"});
+    CheckError(admin().CreateModel(Spec("n", "downpour", 1, name)).status(), absl::StatusCode::kInvalidArgument,
+               {"consistency 'xxx", "use async, sync, or bounded:S"});
+    CheckError(admin().CreateModel(Spec("n", "downpour", 1, "", {{name, 1}})).status(),
+               absl::StatusCode::kInvalidArgument, {"xxx"});
+    std::vector<float> center(kFloats);
+    CheckError(admin().Pull(name, absl::MakeSpan(center)).status(), absl::StatusCode::kNotFound, {"no model 'xxx"});
+  }
+  std::vector<std::string> names;
+  for (int i = 0; i < 64; ++i) names.push_back(absl::StrCat(i, std::string(250, 'm')));
+  v1::ParameterServer::Stub stub(OpenChannel(address()));
+  v1::ReportHistoryRequest report;
+  *report.mutable_participant() = JoinByStub(&stub, "m", "a");
+  report.add_records()->set_step(1);
+  const auto send = [&] {
+    grpc::ClientContext context;
+    v1::ReportHistoryReply reply;
+    return stub.ReportHistory(&context, report, &reply);
+  };
+  for (const std::string& name : names) {
+    report.add_metric_names(name);
+    report.mutable_records(0)->add_metrics(0);
+  }
+  REQUIRE(send().ok());
+  report.set_metric_names(0, "another");
+  const grpc::Status changed = send();
+  CHECK(changed.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(changed.error_message(), Catch::Contains("keep them for the model's life"));
+  CHECK(absl::Now() - begin < absl::Seconds(20));
+}
+
+TEST_CASE_METHOD(Fixture, "names that are not UTF-8 are refused by the field's name, before they are sent") {
+  const std::string bad = "caf\xe9";
+  const auto refused = [](const absl::Status& status, const std::string& field) {
+    CheckError(status, absl::StatusCode::kInvalidArgument, {field + " 'caf?' is not UTF-8"});
+  };
+  v1::ModelSpec spec = Spec("n", "downpour", 1);
+  spec.mutable_tensors(0)->set_name(bad);
+  refused(admin().CreateModel(spec).status(), "tensor");
+  refused(admin().CreateModel(Spec(bad, "downpour", 1)).status(), "model");
+  refused(admin().CreateModel(Spec("n", bad, 1)).status(), "algorithm");
+  refused(admin().CreateModel(Spec("n", "downpour", 1, "", {{bad, 1}})).status(), "hyperparameter");
+  refused(admin().GetModel(bad).status(), "model");
+  refused(admin().DeleteModel(bad), "model");
+  v1::GetHistoryRequest history;
+  history.set_model("m");
+  history.set_worker(bad);
+  refused(admin().GetHistory(history).status(), "worker");
+  std::vector<float> center(kFloats);
+  refused(admin().Pull(bad, absl::MakeSpan(center)).status(), "model");
+  refused(Worker::Join({.server = address(), .model = "m", .worker = bad}).status(), "worker");
+  refused(worker().Report({bad}, {StepResult{.step = 1, .metrics = {1}}}), "metric");
+}
+
+TEST_CASE_METHOD(Fixture, "words of a worker that fails arrive, whatever is in them") {
+  REQUIRE(worker().Leave("can't open /caf\xe9: \x1b[2J" + std::string(10'000, 'x') + " no such file").ok());
+  const auto info = admin().GetModel("m");
+  REQUIRE(info.ok());
+  const v1::WorkerInfo left = FindWorker(*info, "a");
+  CHECK(left.state() == v1::WorkerInfo::FAILED);
+  CHECK_THAT(left.message(), Catch::StartsWith("can't open /caf?: ") && Catch::EndsWith(" no such file"));
+  CHECK(left.message().size() <= 1024);
+}
+
+TEST_CASE_METHOD(Fixture, "a request that can't be read is told so") {
+  // Of LeaveRequest: error, which is not UTF-8; and no message at all.
+  for (const std::string& bytes : {std::string("\x12\x01\xe9"), std::string("\xff\xff\xff")}) {
+    RawStream stream(OpenChannel(address()), "/paramd.v1.ParameterServer/Leave");
+    stream.Write(bytes);
+    const grpc::Status status = stream.Finish();
+    CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+    CHECK_THAT(status.error_message(), Catch::Contains("malformed, or one of its texts is not UTF-8"));
+  }
 }
 
 TEST_CASE_METHOD(Fixture, "specifications that make no sense") {
@@ -320,9 +406,9 @@ TEST_CASE("an address that is none") {
   for (const std::string address : {"", "localhost", "localhost:", ":5000", "unix:"}) {
     INFO(address);
     CheckError(Admin::Connect(address).status(), absl::StatusCode::kInvalidArgument,
-               {"server's address '" + address + "'", "use HOST:PORT"});
+               {"the server's address '" + address + "': the ", "use HOST:PORT, [IPV6]:PORT or unix:PATH"});
     CheckError(Worker::Join({.server = address, .model = "m", .worker = "a"}).status(),
-               absl::StatusCode::kInvalidArgument, {"use HOST:PORT"});
+               absl::StatusCode::kInvalidArgument, {"use HOST:PORT, [IPV6]:PORT or unix:PATH"});
   }
   for (const std::string address : {"nowhere", "127.0.0.1:65536", "127.0.0.1:-1", "::1:5000", "unix:"}) {
     INFO(address);

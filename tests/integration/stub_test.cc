@@ -185,12 +185,53 @@ TEST_CASE("a commit out of order is refused, and its stream goes on") {
   CHECK(ReadCenter(server->address(), "m").first == std::vector<float>(10, 1));
 }
 
-TEST_CASE("chunks that belong to nothing are passed over") {
+TEST_CASE("a stream that does not begin with a header is told so, and goes on") {
   const auto server = StartServer();
   CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 4));
   const auto stub = NewStub(*server);
   StubSession session(stub.get());
-  REQUIRE(session.Send(0, std::vector<float>(100, 1)));
+  for (const bool empty : {true, false}) {
+    REQUIRE((empty ? session.Send(v1::ExchangeRequest()) : session.Send(0, std::vector<float>(10, 1))));
+    const auto told = session.Receive();
+    REQUIRE(told.has_value());
+    CHECK(told->header.code() == Code(absl::StatusCode::kInvalidArgument));
+    CHECK_THAT(told->header.message(), Catch::Contains("begins with a header"));
+  }
+  REQUIRE(session.Send(PullHeader("m")));
+  const auto answer = session.Receive();
+  REQUIRE(answer.has_value());
+  CHECK(answer->center == std::vector<float>(10, 4));
+}
+
+TEST_CASE("who would wait longer than a day waits without end") {
+  testing::FakeClock clock;
+  const auto server = StartServer({.clock = &clock});
+  REQUIRE(Connect(server->address())->CreateModel(Spec("m", "downpour", 10)).ok());
+  const auto stub = NewStub(*server);
+  StubSession session(stub.get());
+  v1::ExchangeHeader header = PullHeader("m");
+  header.set_wait_ms(uint64_t{1} << 63);
+  REQUIRE(session.Send(header));
+  clock.Advance(absl::Hours(24 * 365));
+  const auto other = NewStub(*server);
+  StubSession initializing(other.get());
+  REQUIRE(initializing.Send(InitializeHeader("m", 10), 0, std::vector<float>(10, 5)));
+  REQUIRE(initializing.Receive().has_value());
+  const auto answer = session.Receive();
+  REQUIRE(answer.has_value());
+  CHECK(answer->center == std::vector<float>(10, 5));
+}
+
+TEST_CASE("what is left of a refused commit is passed over") {
+  const auto server = StartServer();
+  CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 4));
+  const auto stub = NewStub(*server);
+  StubSession session(stub.get());
+  REQUIRE(session.Send(CommitHeader(JoinByStub(stub.get(), "m", "a"), 1, 100), 0, std::vector<float>(50, 1)));
+  const auto refused = session.Receive();
+  REQUIRE(refused.has_value());
+  CHECK(refused->header.code() == Code(absl::StatusCode::kInvalidArgument));
+  REQUIRE(session.Send(50, std::vector<float>(50, 1)));
   REQUIRE(session.Send(PullHeader("m")));
   const auto answer = session.Receive();
   REQUIRE(answer.has_value());

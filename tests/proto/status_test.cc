@@ -27,6 +27,18 @@ TEST_CASE("the codes that matter have the same names on both sides") {
   CHECK(ToGrpcStatus(absl::DeadlineExceededError("")).error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
+TEST_CASE("a message on the wire is UTF-8 and short, and keeps its end") {
+  const grpc::Status wire = ToGrpcStatus(absl::NotFoundError("no \xe9" + std::string(100'000, 'x') + "; do this"));
+  CHECK(wire.error_message().size() <= 2048);
+  CHECK_THAT(wire.error_message(), Catch::StartsWith("no ?xxx") && Catch::EndsWith("; do this"));
+  CHECK(ToWireMessage(absl::NotFoundError("short")) == "short");
+}
+
+TEST_CASE("what a peer says does nothing to a terminal") {
+  CHECK(FromWireStatus(5, "a\x1b[2J\nb\xe9").message() == "a\\x1b[2J\\nb?");
+  CHECK(FromWireStatus(5, std::string(100'000, '\n')).message().size() < 20'000);
+}
+
 TEST_CASE("a code from a peer that there is not is unknown") {
   for (const int code : {17, 1000, -1, -2147483647 - 1, 2147483647}) {
     INFO(code);

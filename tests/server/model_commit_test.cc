@@ -201,12 +201,19 @@ TEST_CASE("The last entry of the staleness histogram holds all larger ones too")
   CHECK(info.staleness_histogram(63) == 7);
 }
 
-TEST_CASE("A commit that is not based on a pull counts as fresh") {
+TEST_CASE("A commit that is not based on a pull counts as made from the first center") {
   const auto model = MakeInitialized("dynsgd");
   ModelWorker a(model.get(), "a");
-  REQUIRE(a.Commit({1, 1}).status.ok());
   CHECK(a.Commit({1, 1}).staleness == 0);
-  CHECK(Center(model.get()) == Vector{2, 2});
+  CHECK(a.Commit({1, 1}).staleness == 1);
+  for (const int64_t absent : {int64_t{0}, int64_t{-7}, std::numeric_limits<int64_t>::min()}) {
+    const auto other = MakeInitialized("dynsgd");
+    ModelWorker b(other.get(), "b");
+    REQUIRE(b.Exchange({0, 0}).status.ok());
+    b.set_base_version(absent);
+    CHECK(b.Commit({1, 1}).staleness == 1);
+    CHECK(Center(other.get()) == Vector{0.5, 0.5});
+  }
 }
 
 TEST_CASE("A base version that the center has not reached is refused") {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/text.h"
 #include "server/models.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/model_worker.h"
@@ -40,7 +41,14 @@ TEST_CASE("What peers wrote can't break a line, pass for a key, or fill the log"
         "event=left model=\"a b\" worker=\"x\\nevent=deleted\" incarnation=1 version=0 reason=\"say \\\"no\\\"\"");
   const std::string cut = FormatEvent({.kind = Kind::kLeft, .model = "m", .reason = std::string(5000, 'x')});
   CHECK(cut.size() < 400);
-  CHECK(cut.substr(cut.size() - 4) == "...\"");
+  CHECK_THAT(cut, Catch::Matchers::Contains("x ... x"));
+  std::string euros;
+  for (int i = 0; i < 1000; ++i) euros += "\xe2\x82\xac";
+  for (const std::string& reason : {euros, "x" + euros, "xx" + euros, std::string("caf\xe9\xc2\x9b[2J")}) {
+    const std::string line_of = FormatEvent({.kind = Kind::kLeft, .model = "m", .reason = reason});
+    CHECK(IsUtf8(line_of));
+    CHECK(line_of == Printable(line_of));
+  }
 }
 
 TEST_CASE("What happens to a model is told, one event each") {

@@ -18,6 +18,11 @@ final class Arguments {
     return text.getBytes(StandardCharsets.UTF_8);
   }
 
+  /** Words for people, which no character of theirs may keep from arriving. */
+  static byte[] freeText(String text) {
+    return utf8(text.replace('\0', '?'));
+  }
+
   /** {@code buffer} itself, if native code can use it for as long as it likes. */
   static FloatBuffer direct(FloatBuffer buffer, String what) {
     if (!buffer.isDirect() || buffer.order() != ByteOrder.nativeOrder() || buffer.isReadOnly()) {

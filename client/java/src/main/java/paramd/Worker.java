@@ -256,7 +256,7 @@ public final class Worker implements AutoCloseable {
 
   /** {@code error}: why the worker failed. */
   public void leave(String error) {
-    final byte[] text = error == null ? null : Arguments.utf8(error);
+    final byte[] text = error == null ? null : Arguments.freeText(error);
     call(address -> Native.workerLeave(address, text, LEAVE_SECONDS));
   }
 

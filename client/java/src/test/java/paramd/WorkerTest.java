@@ -204,7 +204,7 @@ class WorkerTest extends ServerTest {
           ParamdException.Code.INVALID_ARGUMENT, codeOf(() -> worker.commit(new float[] {1, Float.NaN, 1}, TIMEOUT)));
       try (Worker newer = Worker.join(options("a", 3).incarnation(8))) {
         assertEquals(ParamdException.Code.ABORTED, codeOf(() -> worker.pull(new float[3], TIMEOUT)));
-        newer.leave("it failed");
+        newer.leave("it failed\0, \ud800");
         newer.leave();
         assertEquals(ParamdException.Code.FAILED_PRECONDITION, codeOf(() -> newer.pull(new float[3], TIMEOUT)));
       }
