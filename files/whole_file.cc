@@ -131,9 +131,9 @@ absl::Status WholeFile::Write(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
-absl::Status WholeFile::Publish() {
+absl::Status WholeFile::Publish(bool on_disk) {
   if (how_ == kThrough) return absl::OkStatus();
-  if (RetryInterrupted([&] { return fsync(descriptor_); }) != 0) return Error("can't write");
+  if (on_disk && RetryInterrupted([&] { return fsync(descriptor_); }) != 0) return Error("can't write");
   return how_ == kInPlace ? absl::OkStatus() : Replace();
 }
 

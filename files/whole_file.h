@@ -27,8 +27,8 @@ class WholeFile {
 
   absl::Status Write(absl::string_view bytes);
 
-  // Now it is there. Not to be written to any more.
-  absl::Status Publish();
+  // Now it is there, and on the disk unless that is not asked for. Not to be written to any more.
+  absl::Status Publish(bool on_disk = true);
 
   // What is written to is neither a new file nor the content of one.
   bool special() const { return how_ == kThrough; }

@@ -1,13 +1,13 @@
 #include "examples/mnist/report.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "files/whole_file.h"
 
 namespace paramd {
 namespace {
@@ -100,15 +100,13 @@ std::string ToJson(const std::vector<Run>& runs) {
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& content) {
-  const std::string partial = absl::StrCat(path, ".partial");
-  std::ofstream file(partial, std::ios::binary | std::ios::trunc);
-  file << content;
-  file.close();
-  if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
-    return absl::UnknownError(
-        absl::StrCat("can't write ", path, ": ", strerror(errno), "; check that its folder exists and has room"));
-  }
-  return absl::OkStatus();
+  auto file = WholeFile::Open(path);
+  absl::Status status = file.status();
+  if (status.ok()) status = file->Write(content);
+  if (status.ok()) status = file->Publish(/*on_disk=*/false);
+  if (status.ok()) return status;
+  return absl::UnknownError(
+      absl::StrCat("can't write ", status.message(), "; check that its folder exists and has room"));
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {

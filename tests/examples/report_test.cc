@@ -131,11 +131,14 @@ TEST_CASE("a file is replaced, and a failure names it") {
   const std::string path = folder.Path("report");
   REQUIRE(WriteFile(path, "first, longer").ok());
   REQUIRE(WriteFile(path, "second").ok());
+  std::filesystem::create_symlink(path, folder.Path("link"));
+  REQUIRE(WriteFile(folder.Path("link"), "second").ok());
+  CHECK(std::filesystem::is_symlink(folder.Path("link")));
   const auto content = ReadFile(path);
   REQUIRE(content.ok());
   CHECK(*content == "second");
   using Entries = std::filesystem::directory_iterator;
-  CHECK(std::distance(Entries(folder.path()), Entries()) == 1);
+  CHECK(std::distance(Entries(folder.path()), Entries()) == 2);
   CHECK(ReadFile(folder.Path("absent")).status().code() == absl::StatusCode::kNotFound);
   CHECK_THAT(std::string(WriteFile(folder.Path("absent/report"), "third").message()), Catch::Contains("absent/report"));
 }
