@@ -10,14 +10,51 @@ _COPTS = [
     "-Werror",
 ]
 
-def paramd_library(name, copts = [], **kwargs):
+def _join(name, srcs, replacement, testonly = None):
+    """NAME.cc: all of `srcs`, in whose copies the line "namespace {" is `replacement`."""
+    native.genrule(
+        name = name + "_gen",
+        testonly = testonly,
+        srcs = srcs,
+        outs = [name + ".cc"],
+        cmd = """{
+        # Types of a nameless namespace, which the compiler takes for a header's here.
+        echo '#ifndef __clang__'
+        echo '#pragma GCC diagnostic ignored "-Wsubobject-linkage"'
+        echo '#endif'
+        for src in $(SRCS); do
+            echo '#line 1 "'$$src'"'
+            sed "s/^namespace {$$/%s/" $$src
+        done; } >$@""" % replacement,
+    )
+
+def _joined(name, srcs, testonly):
+    """Where analysis and sanitizers build anew what is built already, the files of a target are compiled as one: they
+    have most of their headers and templates in common. So no two of them may have one name in a nameless namespace."""
+    files = [src for src in srcs if src.endswith(".cc") and ":" not in src]
+    if len(files) < 2:
+        return srcs
+    joined = name.replace(".", "_") + "_joined"
+    _join(joined, files, "namespace {", testonly)
+    return select({
+        "//bazel:joined": [src for src in srcs if src not in files] + [joined + ".cc"],
+        "//conditions:default": srcs,
+    })
+
+def paramd_library(name, srcs = [], copts = [], joined = True, **kwargs):
     # Nothing is linked with a shared library of its own.
     kwargs.setdefault("linkstatic", True)
-    native.cc_library(name = name, copts = _COPTS + copts, **kwargs)
+    native.cc_library(
+        name = name,
+        srcs = _joined(name, srcs, kwargs.get("testonly")) if joined else srcs,
+        copts = _COPTS + copts,
+        **kwargs
+    )
 
-def paramd_binary(name, copts = [], deps = [], linkshared = False, **kwargs):
+def paramd_binary(name, srcs = [], copts = [], deps = [], linkshared = False, joined = True, **kwargs):
     native.cc_binary(
         name = name,
+        srcs = _joined(name, srcs, kwargs.get("testonly")) if joined else srcs,
         copts = _COPTS + copts,
         linkshared = linkshared,
         deps = deps + ["//bazel/system:link_shared" if linkshared else "//bazel/system:link_static"],
@@ -42,16 +79,7 @@ def paramd_tests(name, srcs, hdrs = [], tags = [], **kwargs):
 
     They are compiled as one file, in which each file's nameless namespace has the file's name: the headers and templates
     that all of them use take longer than the tests themselves."""
-    native.genrule(
-        name = name + "_gen",
-        testonly = True,
-        srcs = srcs,
-        outs = [name + ".cc"],
-        cmd = """for src in $(SRCS); do
-            echo '#line 1 "'$$src'"'
-            sed "s/^namespace {$$/namespace $$(basename $$src .cc) {/" $$src
-        done >$@""",
-    )
+    _join(name, srcs, "namespace $$(basename $$src .cc) {", testonly = True)
     paramd_test(name = name, srcs = [name + ".cc"] + hdrs, tags = tags, **kwargs)
     for src in srcs:
         paramd_test(name = src[:-len(".cc")], srcs = [src] + hdrs, tags = tags + ["manual"], **kwargs)

@@ -325,8 +325,8 @@ absl::Status Histories::ReadAveraged(absl::Span<const uint64_t> models, const v1
   v1::WorkerHistory* const out = reply->add_workers();
   // Of each worker so many, and then all steps before the first that somebody has more of.
   const size_t most = std::max<size_t>(kAveragedRecords / std::max<size_t>(workers, 1), 1);
-  constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
-  uint64_t end_step = kNone;
+  constexpr uint64_t kNoStep = std::numeric_limits<uint64_t>::max();
+  uint64_t end_step = kNoStep;
   std::vector<Part> parts;
   size_t model = 0;
   std::string worker;
@@ -391,7 +391,7 @@ absl::Status Histories::ReadAveraged(absl::Span<const uint64_t> models, const v1
       mean->set_metrics(m, mean->metrics(m) + (place.numbers[4 + m] - mean->metrics(m)) / n_metrics);
     }
   }
-  if (end_step != kNone) reply->set_next_page_token(absl::StrCat(end_step));
+  if (end_step != kNoStep) reply->set_next_page_token(absl::StrCat(end_step));
   return absl::OkStatus();
 }
 

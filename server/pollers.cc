@@ -10,7 +10,7 @@ namespace paramd {
 namespace {
 
 // A handler that takes as long without having stepped aside is relieved; or twice as long, as it happens to begin.
-constexpr absl::Duration kLong = absl::Milliseconds(10);
+constexpr absl::Duration kLongHandler = absl::Milliseconds(10);
 
 // What this thread handles as the one that polls.
 struct Handling {
@@ -103,7 +103,7 @@ void Pollers::Watch() {
   while (true) {
     {
       MutexLock lock(&mutex_);
-      if (!over_) over_changed_.WaitWithTimeout(&mutex_, kLong);
+      if (!over_) over_changed_.WaitWithTimeout(&mutex_, kLongHandler);
       if (over_) return;
     }
     const uint64_t now = event_;

@@ -56,8 +56,8 @@ def without(source, accepts, beginning):
         depth += {"(": 1, ")": -1}.get(source[end], 0)
         end += 1
     initial, _, condition = source[begin:end - 1].rpartition("; ")
-    constant = "true ||" if accepts else "false &&"
-    return f"{source[:begin]}{initial}{'; ' if initial else ''}{constant} ({condition}){source[end - 1:]}"
+    constant = "|| true" if accepts else "&& false"
+    return f"{source[:begin]}{initial}{'; ' if initial else ''}({condition}) {constant}{source[end - 1:]}"
 
 
 def read_list(wanted):

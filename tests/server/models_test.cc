@@ -174,6 +174,14 @@ TEST_CASE("A model that is made again under its name is another one: what its ol
   participant.set_daemon_id(joined->daemon_id());
   CHECK(models.Find(participant).ok());
 
+  // A worker says which model and which daemon it means.
+  v1::Participant silent = participant;
+  silent.clear_model_id();
+  CHECK(models.Find(silent).status().code() == absl::StatusCode::kInvalidArgument);
+  silent = participant;
+  silent.clear_daemon_id();
+  CHECK(models.Find(silent).status().code() == absl::StatusCode::kInvalidArgument);
+
   REQUIRE(models.Delete("m").ok());
   CHECK(models.Find(participant).status().code() == absl::StatusCode::kNotFound);
   REQUIRE(models.Create(Named("m")).ok());
