@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status.h"
 
 namespace paramd {
 namespace {
@@ -55,7 +56,10 @@ absl::Status SharedMemory::Attach(const std::string& socket, absl::Time deadline
   }
   auto granted =
       options_.request_segment(socket, layout_.bytes, std::min(kHandshakeTimeout, deadline - options_.clock->Now()));
-  if (!granted.ok()) return granted.status();
+  // A refusal is a peer's words, and its code a number of any kind.
+  if (!granted.ok()) {
+    return FromWireStatus(static_cast<int>(granted.status().raw_code()), std::string(granted.status().message()));
+  }
   auto segment = Segment::Map(granted->memory, layout_.bytes);
   if (!segment.ok()) return segment.status();
   if (auto status = segment->Replace(&*memory_); !status.ok()) return status;

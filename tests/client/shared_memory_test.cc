@@ -162,6 +162,14 @@ TEST_CASE_METHOD(Fixture, "without shared memory exchanges go over gRPC, unless 
   CHECK_THAT(std::string(refused.message()), Catch::Contains("no room"));
 }
 
+TEST_CASE_METHOD(Fixture, "what a daemon says as it refuses is one printable line") {
+  refusal = absl::ResourceExhaustedError("no\x1b[2J\nroom\xe9");
+  SharedMemory memory = Make(false);
+  CHECK(memory.Join("socket", clock.Now() + absl::Seconds(1)).ok());
+  REQUIRE(events.size() == 1);
+  CHECK(events[0] == "exchanges go over gRPC: no\\x1b[2J\\nroom?");
+}
+
 TEST_CASE_METHOD(Fixture, "a segment that is lost is held no longer when another one is asked for") {
   SharedMemory memory = Make(false);
   REQUIRE(memory.Join("first", absl::InfiniteFuture()).ok());
