@@ -70,6 +70,10 @@ class Exchanger {
 
   // Makes a call that is under way, and all later ones, return CANCELLED. Thread-safe.
   virtual void Cancel() = 0;
+
+  // Why no exchange will work any more, whatever is done: what calls return then; OK otherwise. Quick and thread-safe:
+  // a Window asks at each step, so that nobody trains on for nothing.
+  virtual absl::Status ended() const { return absl::OkStatus(); }
 };
 
 }  // namespace paramd

@@ -113,6 +113,8 @@ absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, cons
   if (model == nullptr || source == nullptr) {
     return absl::InvalidArgumentError("there is no model or no batch source to train with: both must be given");
   }
+  // A training that is refused neither creates its model nor leaves a failed worker.
+  if (auto status = TrainLoop::CheckOptions(train_options); !status.ok()) return status;
   auto worker = Worker::Join(worker_options);
   if (!worker.ok()) return worker.status();
   auto trained = Train(worker->get(), worker_options.stop, train_options, model, source, on_joined, summary);

@@ -14,8 +14,18 @@
 namespace paramd {
 namespace {
 
+// A model's hyperparameter of that name has the same bound.
+constexpr double kMaxLearningRate = 1e6;
+
 // How long a source may take to say that an epoch is over, when training stops at its target loss.
 constexpr absl::Duration kEpochEndPatience = absl::Milliseconds(100);
+
+WindowOptions WindowOptionsOf(const TrainOptions& options) {
+  return {.communication_window = options.communication_window,
+          .overlap = options.overlap,
+          .exchange_timeout = options.exchange_timeout,
+          .on_window = options.on_window};
+}
 
 }  // namespace
 
@@ -39,7 +49,6 @@ class TrainLoop::Impl {
  private:
   absl::Status Train();
   absl::Status MakeReady();
-  absl::Status CheckOptions() const;
   absl::Status MakeWindow();
   absl::Status SetLearningRate();
   absl::Status TrainEpochs();
@@ -116,7 +125,10 @@ absl::Status TrainLoop::Impl::Prepare() {
 }
 
 absl::Status TrainLoop::Impl::MakeReady() {
-  if (absl::Status status = CheckOptions(); !status.ok()) return status;
+  if (!model_.given() || !source_.given()) {
+    return absl::InvalidArgumentError("there is no model or no batch source to train with: both must be given");
+  }
+  if (absl::Status status = CheckOptions(options_); !status.ok()) return status;
   if (absl::Status status = MakeWindow(); !status.ok()) return status;
   absl::StatusOr<int64_t> batches = source_.batches_per_epoch();
   if (!batches.ok()) return batches.status();
@@ -131,33 +143,11 @@ absl::Status TrainLoop::Impl::Train() {
   return TrainEpochs();
 }
 
-absl::Status TrainLoop::Impl::CheckOptions() const {
-  if (!model_.given() || !source_.given()) {
-    return absl::InvalidArgumentError("there is no model or no batch source to train with: both must be given");
-  }
-  if (options_.epochs <= 0) {
-    return absl::InvalidArgumentError(absl::StrCat("epochs is ", options_.epochs, ", but must be at least 1"));
-  }
-  if (options_.max_prefetch <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_prefetch is ", options_.max_prefetch, ", but must be at least 1 minibatch"));
-  }
-  if (!(options_.learning_rate >= 0) || std::isinf(options_.learning_rate)) {
-    return absl::InvalidArgumentError(absl::StrCat("learning_rate is ", options_.learning_rate,
-                                                   ": give a positive number, or 0 for the model's own"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status TrainLoop::Impl::MakeWindow() {
   absl::StatusOr<absl::Span<float>> parameters = model_.parameters();
   if (!parameters.ok()) return parameters.status();
   absl::StatusOr<std::unique_ptr<Window>> window =
-      Window::Create({*parameters}, exchanger_, std::move(algorithm_), hyperparameters_,
-                     {.communication_window = options_.communication_window,
-                      .overlap = options_.overlap,
-                      .exchange_timeout = options_.exchange_timeout,
-                      .on_window = options_.on_window});
+      Window::Create({*parameters}, exchanger_, std::move(algorithm_), hyperparameters_, WindowOptionsOf(options_));
   if (!window.ok()) return window.status();
   window_ = *std::move(window);
   return absl::OkStatus();
@@ -228,6 +218,27 @@ TrainLoop::TrainLoop(Trainable* model, BatchSource* source, Exchanger* exchanger
                                    std::move(options))) {}
 
 TrainLoop::~TrainLoop() = default;
+
+absl::Status TrainLoop::CheckOptions(const TrainOptions& options) {
+  if (options.epochs <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("epochs is ", options.epochs, ", but must be at least 1"));
+  }
+  if (options.max_prefetch <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_prefetch is ", options.max_prefetch, ", but must be at least 1 minibatch"));
+  }
+  if (!(options.learning_rate >= 0 && options.learning_rate <= kMaxLearningRate)) {
+    return absl::InvalidArgumentError(absl::StrCat("learning_rate is ", options.learning_rate,
+                                                   ": give a positive number of at most ", kMaxLearningRate,
+                                                   ", or 0 for the model's own"));
+  }
+  if (!std::isfinite(options.target_loss)) {
+    return absl::InvalidArgumentError(absl::StrCat("target_loss is ", options.target_loss,
+                                                   ", which no loss can tell: give a finite number, a negative one to "
+                                                   "train all epochs"));
+  }
+  return Window::CheckOptions(WindowOptionsOf(options));
+}
 
 absl::Status TrainLoop::Prepare() { return impl_->Prepare(); }
 

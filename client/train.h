@@ -21,7 +21,7 @@ namespace paramd {
 struct TrainOptions {
   int64_t epochs = 1;
   int64_t communication_window = 0;  // minibatches between two exchanges; 0: the model's
-  double learning_rate = 0;          // 0: the model's
+  double learning_rate = 0;          // 0: the model's; at most 1e6, as a model's own
   int max_prefetch = 100;            // minibatches read ahead
   // Stop when the mean loss of a window (of an epoch, where exchanges are by the epoch) is at or below this, once it is
   // exchanged. Negative: never.
@@ -57,6 +57,9 @@ class TrainLoop {
 
   TrainLoop(const TrainLoop&) = delete;
   TrainLoop& operator=(const TrainLoop&) = delete;
+
+  // INVALID_ARGUMENT for what no model could make sense of. Prepare checks it, too.
+  static absl::Status CheckOptions(const TrainOptions& options);
 
   // All that Run does before it asks the exchanger for anything: checks the options and makes model and source ready.
   // Errors: as Run's, which does it if nobody did. Idempotent.

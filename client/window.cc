@@ -96,11 +96,6 @@ class Parameters {
 };
 
 absl::StatusOr<int64_t> WindowMinibatches(int64_t option, const Hyperparameters& hyperparameters) {
-  if (option < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("communication_window is ", option,
-                                                   ": give the minibatches between two exchanges, or 0 for the "
-                                                   "model's own"));
-  }
   if (option > 0) return option;
   const auto found = hyperparameters.find("communication_window");
   if (found == hyperparameters.end()) {
@@ -160,6 +155,8 @@ class Window::Impl {
                                                       ", forked from it; fork first, and join in the child"));
   }
 
+  absl::Status CheckExchanger() const { return exchanger_ == nullptr ? absl::OkStatus() : exchanger_->ended(); }
+
   // Keeps the first error that any call came to.
   template <typename Call>
   absl::Status Checked(const Call& call) {
@@ -214,10 +211,7 @@ class Window::Impl {
 };
 
 absl::Status Window::Impl::Check(const Hyperparameters& hyperparameters) {
-  if (options_.exchange_timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "exchange_timeout is ", absl::FormatDuration(options_.exchange_timeout), ", but must be positive"));
-  }
+  if (absl::Status status = CheckOptions(options_); !status.ok()) return status;
   if (!parameters_.Disjoint()) {
     return absl::InvalidArgumentError("the spans of the parameters overlap: give each tensor memory of its own");
   }
@@ -274,6 +268,7 @@ absl::Status Window::Impl::BeforeStep() {
     if (under_way_.has_value() && under_way_->answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
       if (absl::Status status = FinishExchange(); !status.ok()) return status;
     }
+    if (absl::Status status = CheckExchanger(); !status.ok()) return status;
     return half_.BeforeStep(statistics_.steps, parameters_.spans());
   });
 }
@@ -281,6 +276,7 @@ absl::Status Window::Impl::BeforeStep() {
 absl::Status Window::Impl::AfterStep(StepResult result) {
   return Checked([&] {
     if (!begun_) return absl::FailedPreconditionError("a window's Begin comes before its first step");
+    if (absl::Status status = CheckExchanger(); !status.ok()) return status;
     if (absl::Status status = half_.AfterStep(statistics_.steps, parameters_.spans()); !status.ok()) return status;
     ++minibatches_;
     result.step = ++statistics_.steps;
@@ -451,6 +447,19 @@ absl::Status Window::Impl::Report(const std::vector<StepResult>& steps) {
 Window::Window(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Window::~Window() {
   if (impl_->forked()) static_cast<void>(impl_.release());
+}
+
+absl::Status Window::CheckOptions(const WindowOptions& options) {
+  if (options.communication_window < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("communication_window is ", options.communication_window,
+                                                   ": give the minibatches between two exchanges, or 0 for the "
+                                                   "model's own"));
+  }
+  if (options.exchange_timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exchange_timeout is ", absl::FormatDuration(options.exchange_timeout), ", but must be positive"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Window>> Window::Create(std::vector<absl::Span<float>> parameters, Exchanger* exchanger,

@@ -64,11 +64,14 @@ struct WindowStatistics {
 // From its creation to its end the exchanger is the window's alone: the exchanger's buffers hold the window's state,
 // and what others exchange may overwrite them.
 //
-// An error ends it: every later call, but for Abandon, returns the same error. Errors are those of the exchanger and of
-// on_window; INTERNAL for an exception in the algorithm's half, the exchanger or on_window, with its text. After an
-// error the parameters are those of the moment. Thread-compatible.
+// An error ends it: every later call, but for Abandon, returns the same error. Errors are those of the exchanger, also
+// once it has ended, and of on_window; INTERNAL for an exception in the algorithm's half, the exchanger or on_window,
+// with its text. After an error the parameters are those of the moment. Thread-compatible.
 class Window {
  public:
+  // INVALID_ARGUMENT for what no model could make sense of. Create checks it, too.
+  static absl::Status CheckOptions(const WindowOptions& options);
+
   // `parameters`: all of the model's, in its tensor order, in as many spans as it likes; their memory is read and
   // written in the calls of this object only, and must outlive it, as must `exchanger`, which is null for an algorithm
   // that never exchanges. `half` is null for none. `hyperparameters` are the model's, complete.

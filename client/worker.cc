@@ -83,6 +83,7 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
   uint64_t incarnation() const { return joined_.incarnation(); }
   Transport transport() const { return shared_->in_use() ? Transport::kShm : Transport::kGrpc; }
   Wire wire() const { return transport() == Transport::kShm ? Wire::kFloat32 : options_.wire; }
+  absl::Status ended() const { return cancellation_.ended(); }
   CommitState last_commit() const { return commits_->last_commit(); }
   HistoryState history() const { return history_.state(); }
   absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
@@ -356,6 +357,7 @@ const v1::ModelInfo& Worker::model() const { return impl_->model(); }
 uint64_t Worker::incarnation() const { return impl_->incarnation(); }
 Transport Worker::transport() const { return impl_->transport(); }
 Wire Worker::wire() const { return impl_->wire(); }
+absl::Status Worker::ended() const { return impl_->forked() ? impl_->CheckProcess() : impl_->ended(); }
 CommitState Worker::last_commit() const { return impl_->last_commit(); }
 absl::Span<float> Worker::commit_buffer() { return impl_->commit_buffer(); }
 absl::Span<float> Worker::center_buffer() { return impl_->center_buffer(); }

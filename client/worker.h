@@ -77,7 +77,8 @@ struct WorkerOptions {
 // worker or an Admin.
 //
 // If the server will not have this worker any more (a newer incarnation, another model of that name, another daemon),
-// the call under way and all later ones return that (ABORTED, NOT_FOUND), and on_event is told once.
+// the call under way and all later ones return that (ABORTED, NOT_FOUND), and on_event is told once. A Window and
+// RunWorker end at the next step.
 class Worker : public Exchanger {
  public:
   // Errors:
@@ -120,6 +121,7 @@ class Worker : public Exchanger {
   // Takes back a Cancel, unless `stop` was requested: later calls work again. To be called while no other call is under
   // way.
   void Resume();
+  absl::Status ended() const override;
   CommitState last_commit() const override;
   absl::Span<float> commit_buffer() override;
   absl::Span<float> center_buffer() override;

@@ -257,10 +257,10 @@ typedef struct paramd_train_options {
   size_t struct_size;
   int64_t epochs;               /* 0: one */
   int64_t communication_window; /* 0: the model's */
-  double learning_rate;         /* 0: the model's */
+  double learning_rate;         /* 0: the model's; at most 1e6 */
   int max_prefetch;             /* 0: 100 */
   int overlap;
-  double target_loss; /* used if has_target_loss */
+  double target_loss; /* used if has_target_loss; finite */
   int has_target_loss;
   double exchange_timeout; /* 0, too: none */
 } paramd_train_options;
@@ -299,7 +299,8 @@ PARAMD_API paramd_code paramd_train(const paramd_worker_options* options, const 
  *   paramd_window_finish(window);
  *
  * While it lives the worker's pull, commit and exchange are PARAMD_FAILED_PRECONDITION. An error of a call ends the
- * window: later ones return it again, and all but _abandon change nothing more. Not thread-safe. */
+ * window: later ones return it again, and all but _abandon change nothing more. A worker that has ended (its model was
+ * deleted, its name taken, the daemon restarted) is an error of the next step. Not thread-safe. */
 typedef struct paramd_window paramd_window;
 
 typedef struct paramd_span {

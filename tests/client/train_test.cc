@@ -167,6 +167,7 @@ class TestServer : public Exchanger {
     cancelled.Open();
   }
 
+  absl::Status ended() const override { return end; }
   absl::Span<float> commit_buffer() override { return absl::MakeSpan(lent_commit); }
   absl::Span<float> center_buffer() override { return absl::MakeSpan(lent_center); }
   void LendBuffers() {
@@ -187,6 +188,7 @@ class TestServer : public Exchanger {
   const float* last_commit_memory = nullptr;
   const float* last_center_memory = nullptr;
   int64_t version = 0;
+  absl::Status end;
   std::atomic<int> under_way = 0;
   std::atomic<int> most_under_way = 0;
   std::atomic<int> cancels = 0;
@@ -1147,6 +1149,22 @@ TEST_CASE("a loop that is prepared has asked the exchanger for nothing, and runs
   CheckError(refused.Run().status(), absl::StatusCode::kInvalidArgument, {"epochs is 0"});
 }
 
+TEST_CASE("training ends at the step after the exchanger has ended, whether it exchanges or not") {
+  TestModel model(1);
+  CountingSource source(100);
+  TestServer server({0});
+  model.on_step = [&](int64_t step) -> Losses {
+    if (step == 5) server.end = absl::NotFoundError("the model is gone");
+    return std::vector<double>{1};
+  };
+  std::unique_ptr<WorkerHalf> half;  // of an algorithm that never exchanges
+  if (GENERATE(false, true)) half = std::make_unique<DeltaHalf>();
+  const auto summary = Train(&model, &source, &server, std::move(half), Model(50), {.overlap = GENERATE(false, true)});
+  CheckError(summary.status(), absl::StatusCode::kNotFound, {"the model is gone"});
+  CHECK(model.steps == 5);
+  CHECK(server.commits.empty());
+}
+
 TEST_CASE("options that make no sense are refused with their name before anything runs") {
   TestModel model(1);
   CountingSource source(2);
@@ -1166,6 +1184,9 @@ TEST_CASE("options that make no sense are refused with their name before anythin
   refused(&server, {}, {}, {"communication_window"});
   refused(&server, Model(2), {.learning_rate = -0.1}, {"learning_rate is -0.1"});
   refused(&server, Model(2), {.learning_rate = std::nan("")}, {"learning_rate is nan"});
+  refused(&server, Model(2), {.learning_rate = 1e6 * 1.001}, {"learning_rate is 1.001e+06", "at most 1e+06"});
+  refused(&server, Model(2), {.target_loss = std::nan("")}, {"target_loss is nan"});
+  refused(&server, Model(2), {.target_loss = INFINITY}, {"target_loss is inf"});
   refused(&server, Model(2), {.exchange_timeout = absl::ZeroDuration()}, {"exchange_timeout is 0"});
   refused(nullptr, Model(2), {}, {"no exchanger", "single"});
   CheckError(Train(&model, nullptr, nullptr, nullptr, Model(2)).status(), absl::StatusCode::kInvalidArgument,

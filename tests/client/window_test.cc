@@ -88,9 +88,11 @@ class Center : public Exchanger {
   absl::Span<float> center_buffer() override { return absl::MakeSpan(center_buffer_); }
   void Cancel() override {}
   CommitState last_commit() const override { return state; }
+  absl::Status ended() const override { return end; }
 
   Floats center;
   CommitState state = CommitState::kNone;  // of a commit whose exchange fails
+  absl::Status end;
   float others = 0;
   int64_t version = 0;
   std::function<absl::Status(int64_t exchange)> on_exchange;  // counted from 1
@@ -381,6 +383,20 @@ TEST_CASE("the first error ends a window, and every later call returns it") {
   CHECK(absl::IsAborted(window->End()));
   CHECK(window->Abandon().ok());
   CHECK(window->statistics().exchanges == 1);
+}
+
+TEST_CASE("a window whose exchanger has ended ends at the next step, with the reason") {
+  const bool overlap = GENERATE(false, true);
+  Loop loop;
+  const std::unique_ptr<Window> window = loop.Begin({.communication_window = 100, .overlap = overlap});
+  REQUIRE(loop.Step(window.get()).ok());
+  const bool within_step = GENERATE(false, true);
+  if (within_step) REQUIRE(window->BeforeStep().ok());
+  loop.center.end = absl::NotFoundError("the model is gone");
+  CHECK((within_step ? window->AfterStep() : window->BeforeStep()) == loop.center.end);
+  CHECK(window->Finish() == loop.center.end);
+  CHECK(window->statistics().steps == 1);
+  CHECK(loop.center.version == 0);
 }
 
 TEST_CASE("a window that is not asked after every step is full until it ends") {

@@ -353,10 +353,19 @@ TEST_CASE_METHOD(Fixture, "a window or a training that is refused makes no cente
            {{.epochs = 0}, "epochs is 0"},
            {{.communication_window = -1}, "communication_window is -1"},
            {{.learning_rate = -1}, "learning_rate is -1"},
+           {{.learning_rate = 1e9}, "learning_rate is 1e+09"},
+           {{.target_loss = std::nan("")}, "target_loss is nan"},
            {{.max_prefetch = 0}, "max_prefetch is 0"},
            {{.exchange_timeout = absl::ZeroDuration()}, "exchange_timeout is 0"}}) {
     CheckError(RunWorker(other, options, &quadratic, &batches).status(), absl::StatusCode::kInvalidArgument, {message});
+    WorkerOptions creating = other;
+    creating.model = "unborn";
+    creating.create = std::make_shared<const v1::ModelSpec>(MatrixSpec());
+    CheckError(RunWorker(creating, options, &quadratic, &batches).status(), absl::StatusCode::kInvalidArgument,
+               {message});
   }
+  CHECK(absl::IsNotFound(admin().GetModel("unborn").status()));
+  CHECK(FindWorker(*admin().GetModel("fresh"), "b").worker().empty());
   class Unsuitable : public Quadratic {
    public:
     Unsuitable() : Quadratic(kFloats, 0, 0) {}

@@ -78,6 +78,40 @@ TEST_CASE("on_event may leave, and may be the end of the worker") {
   }));
 }
 
+TEST_CASE("a worker that was left behind ends its window and its training at the next step") {
+  const auto server = StartServer({.lease = absl::Milliseconds(300)});
+  const std::string algorithm = GENERATE(as<std::string>(), "averaging", "downpour");
+  CreateModel(server->address(), Spec("m", algorithm, 10), std::vector<float>(10, 0));
+  const auto worker = Join(server->address(), "m", "a");
+  std::vector<float> network(10);
+  auto window = MakeWindow(worker.get(), {absl::MakeSpan(network)}, {.communication_window = 1'000'000'000});
+  REQUIRE(window.ok());
+  REQUIRE((*window)->Begin().ok());
+  absl::Status trained;
+  TrainSummary summary;
+  {
+    const Thread thread([&] {
+      Quadratic model(10, 0, 1);
+      EmptyBatches batches(1'000'000'000);
+      trained = RunWorker({.server = server->address(), .model = "m", .worker = "b"},
+                          {.communication_window = 1'000'000'000}, &model, &batches, nullptr, &summary)
+                    .status();
+    });
+    CHECK(Await([&] { return server->GetStatus().models(0).live_workers() == 2; }));
+    REQUIRE(Connect(server->address())->DeleteModel("m").ok());
+    absl::Status ended;
+    CHECK(Await([&] {
+      ended = (*window)->BeforeStep();
+      if (ended.ok()) ended = (*window)->AfterStep();
+      return !ended.ok();
+    }));
+    CHECK(absl::IsNotFound(ended));
+    CHECK((*window)->Finish() == ended);
+  }
+  CHECK(absl::IsNotFound(trained));
+  CHECK(summary.exchanges == 0);
+}
+
 TEST_CASE("a cancel between two calls leaves nothing behind once it is taken back") {
   const auto server = StartServer();
   CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 0));
