@@ -91,6 +91,8 @@ absl::StatusOr<WholeFile> WholeFile::Open(const std::string& path) {
   }
   struct stat there {};
   const bool exists = stat(path.c_str(), &there) == 0;
+  // Told now rather than when all is written.
+  if (!exists && errno == ENAMETOOLONG) return SystemError(path, "can't create it");
   if (exists && S_ISDIR(there.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": can't write: it is a directory"));
   }
@@ -156,10 +158,8 @@ bool WholeFile::TakeOwner() const {
 
 absl::Status WholeFile::Replace() {
   if (how_ == kNameless) {
-    if (!std::filesystem::exists(target_)) {
-      const absl::Status linked = Link(target_);
-      if (!absl::IsAlreadyExists(linked)) return linked;
-    }
+    const absl::Status linked = Link(target_);
+    if (!absl::IsAlreadyExists(linked)) return linked;
     // To replace a file takes a name; for this moment it has one.
     std::string temporary = TemporaryBeside(target_);
     if (auto status = Link(temporary); !status.ok()) return status;

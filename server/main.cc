@@ -171,6 +171,7 @@ void RaiseFileLimit() {
   } catch (const std::bad_alloc&) {
     std::cerr << "paramd: there is no more memory; see `ulimit -v`, and the container's limit" << std::endl;
   } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) std::abort();
     std::cerr << "paramd: the system refuses another thread (" << error.what()
               << "); see `ulimit -u` and `ulimit -v`, and the container's limits" << std::endl;
   } catch (...) {

@@ -156,6 +156,15 @@ TEST_CASE("A center goes in from a file, is committed to, and comes out into a f
   CHECK(workers[0]["state"] == "left");
 }
 
+TEST_CASE("A file name that is too long is told, naming the file") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  const std::string path = house.File(std::string(300, 'a'));
+  const Result result = house.Run({"pull", "m", path});
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.err, Catch::Contains(path + ": can't create it: File name too long"));
+}
+
 TEST_CASE("With - data go to standard output, and words to standard error") {
   const House house;
   house.Must({"create", "m", "--algorithm=downpour", "--from", house.Write("in", {1, 2, 3, 4}, 5)});

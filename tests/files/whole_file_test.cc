@@ -121,6 +121,17 @@ TEST_CASE("a name may be as long as names can be") {
   CHECK(folder.files() == 1);
 }
 
+TEST_CASE("a name that is too long is told before anything is written, also where a link leads") {
+  const Folder folder;
+  const std::string name(256, 'x');
+  std::filesystem::create_symlink(name, folder / "link");
+  for (const std::string& path : {folder / name, folder / "link"}) {
+    const auto file = WholeFile::Open(path);
+    CHECK_THAT(std::string(file.status().message()), Catch::Equals(path + ": can't create it: File name too long"));
+  }
+  CHECK(folder.files() == 1);
+}
+
 TEST_CASE("a file that is a mount of its own gets the new content") {
   const Folder folder;
   const std::string path = folder.File("mounted", "the old content");

@@ -167,6 +167,9 @@ TEST_CASE("an address that is not ours, and a port file that can't be written, e
   const Ended unwritten = Run({"--listen=127.0.0.1:0", "--port_file=/nonexistent/port"});
   CHECK(unwritten.exit_code == 1);
   CHECK_THAT(unwritten.err, Catch::Contains("can't write the port file /nonexistent/port"));
+  const Ended too_long = Run({"--listen=127.0.0.1:0", "--port_file=" + TemporaryPath(std::string(256, 'x'))});
+  CHECK(too_long.exit_code == 1);
+  CHECK_THAT(too_long.err, Catch::Contains("can't create it: File name too long"));
 }
 
 TEST_CASE("of two daemons with one port file each removes its own only") {
