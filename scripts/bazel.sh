@@ -7,6 +7,9 @@ child_pid=
 # What the script makes for itself, or has only half made: a file or folder that is removed at exit.
 scratch=
 
+# The comment at the script's begin, for its --help.
+print_head() { sed --quiet '2,/^set/ { /^#/ s/^# \?//p }' "$0"; }
+
 # run COMMAND ARGUMENT...: such that a signal to this script ends it too.
 run() {
   local status=0

@@ -31,6 +31,7 @@ all_modes=1
 arguments=()
 for argument in "$@"; do
   case $argument in
+    --help) print_head && exit ;;
     --quick) quick=1 && arguments+=(--quick) ;;
     --update_docs) update_docs=1 ;;
     --json=*) json=$(realpath --canonicalize-missing "${argument#--json=}") ;;
@@ -48,7 +49,8 @@ for argument in "$@"; do
         [[ $mode != training ]] || training=1
       done
       ;;
-    *) arguments+=("$argument") ;;
+    -*) arguments+=("$argument") ;;
+    *) echo "bench: no flag $argument; see scripts/bench.sh --help" >&2 && exit 2 ;;
   esac
 done
 if [[ $update_docs && ($quick || ! $all_modes) ]]; then

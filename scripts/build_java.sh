@@ -16,14 +16,9 @@ source "$repo/scripts/bazel.sh"
 readonly natives=$repo/client/java/target/natives/paramd/native/linux-x86_64
 readonly library=libparamd_jni.so
 
-fail() {
-  echo "build_java: $*" >&2
-  exit 1
-}
-
 case "$#:${1-}" in
   0: | 1:--skip-tests | 1:--natives) ;;
-  *) fail "usage: scripts/build_java.sh [--skip-tests | --natives]" ;;
+  *) echo "usage: scripts/build_java.sh [--skip-tests | --natives]" >&2 && exit 2 ;;
 esac
 
 cd "$repo"

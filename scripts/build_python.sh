@@ -11,18 +11,15 @@ repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly repo
 # shellcheck source=scripts/bazel.sh
 source "$repo/scripts/bazel.sh"
-cd "$repo"
 
-scripts/setup.sh --python
 case "$#:${1-}" in
-  # Standard output is for the wheel's name; Maven writes its errors there.
-  0:) run scripts/build_java.sh --skip-tests >&2 ;;
-  1:--skip-jar) ;;
-  *)
-    echo "build_python: usage: scripts/build_python.sh [--skip-jar]" >&2
-    exit 1
-    ;;
+  0: | 1:--skip-jar) ;;
+  *) echo "usage: scripts/build_python.sh [--skip-jar]" >&2 && exit 2 ;;
 esac
+cd "$repo"
+scripts/setup.sh --python
+# Standard output is for the wheel's name; Maven writes its errors there.
+if (($# == 0)); then run scripts/build_java.sh --skip-tests >&2; fi
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' client/python/pyproject.toml)
 jar=client/java/target/paramd-$version.jar

@@ -24,7 +24,8 @@ for argument in "$@"; do
     --rounds=*) rounds=${argument#--rounds=} ;;
     --bytes=*) bytes=${argument#--bytes=} ;;
     --json=*) json=$(realpath --canonicalize-missing "${argument#--json=}") ;;
-    -*) echo "compare_bench: no flag $argument; see the head of this script" >&2 && exit 2 ;;
+    --help) print_head && exit ;;
+    -*) echo "compare_bench: no flag $argument; see scripts/compare_bench.sh --help" >&2 && exit 2 ;;
     *) folders+=("$argument") ;;
   esac
 done

@@ -2,7 +2,7 @@
 # The main job: four worker processes train a network on MNIST through a daemon. Installs and builds what is missing.
 #
 #   scripts/demo.sh [--algorithm=NAME] [--workers=N] [--window=N] [--epochs=N] [--batch_size=N] [--layers=N,...]
-#                   [--data=DIR] [--json=FILE]      --help tells the rest
+#                   [--data=DIR] [--json=FILE]      --help tells the rest, once this is built
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -10,11 +10,16 @@ readonly repo
 # shellcheck source=scripts/bazel.sh
 source "$repo/scripts/bazel.sh"
 
-"$repo/scripts/setup.sh" --packages
 data=("--data=$repo/data/mnist")
 for argument in "$@"; do
+  if [[ $argument =~ ^--?help(=|$) ]]; then
+    print_head
+    if [[ -x $repo/bazel-bin/examples/mnist/mnist ]]; then "$repo/bazel-bin/examples/mnist/mnist" --help; fi
+    exit
+  fi
   if [[ $argument =~ ^--?data(=|$) ]]; then data=(); fi
 done
+"$repo/scripts/setup.sh" --packages
 if ((${#data[@]})); then "$repo/scripts/setup.sh" --data; fi
 
 build=(build --show_result=0 "--ui_event_filters=-info,-stdout" --noshow_loading_progress)

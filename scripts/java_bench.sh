@@ -10,6 +10,10 @@ readonly repo
 # shellcheck source=scripts/bazel.sh
 source "$repo/scripts/bazel.sh"
 
+if ! [[ $# -le 1 && ${1-15} =~ ^[1-9][0-9]*$ ]]; then
+  echo "usage: scripts/java_bench.sh [ROUNDS]" >&2
+  exit 2
+fi
 cd "$repo"
 scripts/build_java.sh --natives
 run_bazel build //bench:boundary_peer

@@ -3,6 +3,10 @@
 #
 #   scripts/results.sh [--epochs=N] [...]     arguments go to every run of scripts/demo.sh
 set -euo pipefail
+if [[ " $* " =~ \ --?help[\ =] ]]; then
+  echo "usage: scripts/results.sh [--epochs=N] [...]; scripts/demo.sh --help tells the rest" >&2
+  exit 2
+fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT

@@ -135,7 +135,7 @@ for argument in "$@"; do
     --java) wanted+=("${packages[@]}" "${java_packages[@]}") ;;
     --python) wanted+=("${packages[@]}" "${java_packages[@]}" "${python_packages[@]}") ;;
     --data) data=1 ;;
-    *) fail "usage: scripts/setup.sh [--check] [--packages] [--java] [--python] [--data]" ;;
+    *) echo "usage: scripts/setup.sh [--check] [--packages] [--java] [--python] [--data]" >&2 && exit 2 ;;
   esac
 done
 if ((${#wanted[@]} == 0)) && ! [[ $data ]]; then

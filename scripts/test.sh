@@ -95,6 +95,7 @@ static() {
   check "formatting" scripts/format.sh --check
   check "directions between folders" tests/visibility/check.sh
   check "promises and their tests" tests/promises/check.py
+  check "scripts look at their arguments first" tests/scripts/check.sh arguments_first
   check "scripts without a package" tests/scripts/check.sh missing_package
   check "scripts without clang-format" tests/scripts/check.sh missing_formatter
   check "scripts without Bazel" tests/scripts/check.sh missing_bazel
@@ -184,7 +185,8 @@ mutation() {
 groups=("$@")
 for group in "${groups[@]}"; do
   if ! [[ $group =~ ^(unit|integration|static|tsan|asan|deploy|mpi|java|spark|soak|mutation)$ ]]; then
-    echo "test: no group $group; there are: unit integration static tsan asan deploy mpi java spark soak mutation" >&2
+    echo "test: no group $group; usage: scripts/test.sh [GROUP...], with the groups" \
+      "unit integration static tsan asan deploy mpi java spark soak mutation" >&2
     exit 2
   fi
 done

@@ -23,10 +23,11 @@ python=
 arguments=()
 for argument in "$@"; do
   case $argument in
-    --help) sed --quiet '2,/^set/ { /^#/ s/^# \?//p }' "${BASH_SOURCE[0]}" && exit ;;
+    --help) print_head && exit ;;
     --quick) arguments+=(--rounds=21) ;;
     --python=*) python=${argument#--python=} ;;
-    *) arguments+=("$argument") ;;
+    --json=* | --rounds=* | --steps=*) arguments+=("$argument") ;;
+    *) echo "training_bench: no flag $argument; see scripts/training_bench.sh --help" >&2 && exit 2 ;;
   esac
 done
 

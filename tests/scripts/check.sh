@@ -52,6 +52,25 @@ missing_package() {
   "$repo/scripts/setup.sh" --check --packages >"$folder/out" 2>&1 || fail "packages for another purpose are asked for"
 }
 
+# Whoever asks how a script is used, or misspells a flag, gets nothing installed, built or trained.
+arguments_first() {
+  local name script status
+  for name in apt-get bazel mvn npm sudo; do stub "$name" <<<"echo $name >>'$folder/ran'; exit 1"; done
+  stub dpkg-query <<<'echo "nothing is installed"'
+  for script in "$repo"/scripts/*.sh; do
+    name=${script##*/}
+    [[ $name != bazel.sh ]] || continue
+    timeout 30 "$script" --help >"$folder/out" 2>&1 || (($? == 2)) || fail "$name --help ends with neither 0 nor 2"
+    grep -q "scripts/$name" "$folder/out" || fail "$name --help does not say how it is used"
+    # These pass on what they don't know to programs that must be built to be asked.
+    if [[ $name =~ ^(bench|demo|results)\.sh$ ]]; then continue; fi
+    status=0
+    timeout 30 "$script" --no-such-flag >"$folder/out" 2>&1 || status=$?
+    ((status == 2)) || fail "$name --no-such-flag ends with $status"
+  done
+  [[ ! -e $folder/ran ]] || fail "asking for help ran: $(sort -u "$folder/ran" | tr '\n' ' ')"
+}
+
 missing_formatter() {
   hide clang-format-14
   fails "no clang-format-14; scripts/setup.sh" "$repo/scripts/format.sh"
@@ -104,7 +123,7 @@ jar() {
     fail "natives (<) and jar (>) differ"
 }
 
-readonly cases='missing_package|missing_formatter|missing_bazel|nothing_left|jar'
+readonly cases='arguments_first|missing_package|missing_formatter|missing_bazel|nothing_left|jar'
 [[ ${1-} =~ ^($cases)$ ]] || {
   echo "usage: tests/scripts/check.sh $cases" >&2
   exit 2
