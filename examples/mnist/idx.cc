@@ -61,8 +61,13 @@ absl::Status WrongMagic(const std::string& path, uint32_t magic, int rank) {
   return absl::InvalidArgumentError(problem);
 }
 
+struct FoundFile {
+  std::string path;
+  std::string data_set;  // what its name begins with, before `train`, `t10k` or `test`
+};
+
 // The one file in the folder that holds the part's images (rank 3) or labels (rank 1).
-absl::StatusOr<std::string> Find(const std::string& directory, Part part, absl::string_view what, int rank) {
+absl::StatusOr<FoundFile> Find(const std::string& directory, Part part, absl::string_view what, int rank) {
   const std::vector<std::string> prefixes =
       part == Part::kTraining ? std::vector<std::string>{"train"} : std::vector<std::string>{"t10k", "test"};
   std::map<std::string, std::string> found;  // the first name of each data set: plain before gzipped
@@ -97,7 +102,16 @@ absl::StatusOr<std::string> Find(const std::string& directory, Part part, absl::
                                                    " and ", std::next(found.begin())->second,
                                                    "; point --data at a folder with the files of one"));
   }
-  return absl::StrCat(directory, "/", found.begin()->second);
+  const auto& [data_set, name] = *found.begin();
+  return FoundFile{.path = absl::StrCat(directory, "/", name), .data_set = data_set};
+}
+
+// That two files are of one data set, as far as their names say.
+absl::Status CheckSameDataSet(const FoundFile& a, const FoundFile& b) {
+  if (a.data_set == b.data_set) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(a.path, " and ", b.path,
+                                                 " are not of the same data set, as their names say; point --data at a "
+                                                 "folder with the four files of one"));
 }
 
 }  // namespace
@@ -156,17 +170,26 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, int rank) {
 }
 
 absl::StatusOr<DataSet> ReadImages(const std::string& directory, Part part) {
-  const auto labels_path = Find(directory, part, "labels", 1);
-  if (!labels_path.ok()) return labels_path.status();
-  const auto images_path = Find(directory, part, "images", 3);
-  if (!images_path.ok()) return images_path.status();
-  auto labels = ReadIdx(*labels_path, 1);
+  const auto labels_file = Find(directory, part, "labels", 1);
+  if (!labels_file.ok()) return labels_file.status();
+  const auto images_file = Find(directory, part, "images", 3);
+  if (!images_file.ok()) return images_file.status();
+  if (auto status = CheckSameDataSet(*images_file, *labels_file); !status.ok()) return status;
+  if (part == Part::kTest) {
+    // Who tests has trained, unless there is nothing to train with.
+    const auto training = Find(directory, Part::kTraining, "labels", 1);
+    if (!training.ok() && !absl::IsNotFound(training.status())) return training.status();
+    if (training.ok()) {
+      if (auto status = CheckSameDataSet(*training, *labels_file); !status.ok()) return status;
+    }
+  }
+  auto labels = ReadIdx(labels_file->path, 1);
   if (!labels.ok()) return labels.status();
-  auto images = ReadIdx(*images_path, 3);
+  auto images = ReadIdx(images_file->path, 3);
   if (!images.ok()) return images.status();
   if (images->shape[0] != labels->shape[0]) {
-    return absl::InvalidArgumentError(absl::StrCat(*images_path, " has ", images->shape[0], " images, but ",
-                                                   *labels_path, " has ", labels->shape[0],
+    return absl::InvalidArgumentError(absl::StrCat(images_file->path, " has ", images->shape[0], " images, but ",
+                                                   labels_file->path, " has ", labels->shape[0],
                                                    " labels; they are not of the same data set"));
   }
   return DataSet{.rows = images->shape[0],

@@ -30,7 +30,8 @@ enum class Part { kTraining, kTest };
 // The images [rows, height, width] of `directory`/train-images-idx3-ubyte, one row each, with the labels of
 // train-labels-idx1-ubyte; for the test it is t10k or test instead of train. The names may have a dot before idx, the
 // data set's name and a hyphen before all, and .gz behind. Errors: those of ReadIdx; INVALID_ARGUMENT also if the files
-// have different counts, or if there are several data sets.
+// have different counts, if there are several data sets, or if the files, or those for training and for the test, are
+// of different ones.
 absl::StatusOr<DataSet> ReadImages(const std::string& directory, Part part);
 
 }  // namespace paramd::mnist

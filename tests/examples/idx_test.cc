@@ -198,6 +198,38 @@ TEST_CASE("of several data sets in a folder the one without a name is read, else
   CHECK(data->labels == std::vector<uint8_t>{4});
 }
 
+TEST_CASE("files of different data sets are refused, though as many rows are in them") {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& set, const std::string& part, const std::string& what) {
+    if (what == "images") folder.Write(set + part + "-images-idx3-ubyte", Images(1));
+    if (what == "labels") folder.Write(set + part + "-labels-idx1-ubyte", Labels({3}));
+  };
+  SECTION("images and labels to train with") {
+    write("fashion-", "train", "images");
+    write("", "train", "labels");
+    RequireError(ReadImages(folder.path(), Part::kTraining), absl::StatusCode::kInvalidArgument,
+                 "fashion-train-images-idx3-ubyte and " + folder.path() +
+                     "/train-labels-idx1-ubyte are not of the same data set");
+  }
+  SECTION("images and labels of the test") {
+    write("emnist-digits-", "test", "images");
+    write("kmnist-", "t10k", "labels");
+    RequireError(ReadImages(folder.path(), Part::kTest), absl::StatusCode::kInvalidArgument,
+                 "emnist-digits-test-images-idx3-ubyte and " + folder.path() +
+                     "/kmnist-t10k-labels-idx1-ubyte are not of the same data set");
+  }
+  SECTION("to train with and of the test") {
+    for (const std::string what : {"images", "labels"}) {
+      write("", "train", what);
+      write("kmnist-", "t10k", what);
+    }
+    CHECK(ReadImages(folder.path(), Part::kTraining).ok());
+    RequireError(ReadImages(folder.path(), Part::kTest), absl::StatusCode::kInvalidArgument,
+                 "/train-labels-idx1-ubyte and " + folder.path() +
+                     "/kmnist-t10k-labels-idx1-ubyte are not of the same data set");
+  }
+}
+
 TEST_CASE("images and labels of different counts are refused") {
   const TemporaryFolder folder;
   folder.Write("train-images-idx3-ubyte", Images(3));
