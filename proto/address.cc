@@ -1,15 +1,18 @@
 #include "proto/address.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <sys/un.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/text.h"
 
@@ -18,6 +21,7 @@ namespace {
 
 constexpr size_t kMaxPath = sizeof(sockaddr_un::sun_path) - 1;
 constexpr size_t kMaxHost = 253;
+constexpr size_t kMaxLabel = 63;
 constexpr int kMaxPort = 65535;
 
 // Everything but what every URI takes as it is.
@@ -38,11 +42,30 @@ bool ParseIpv6(const std::string& host, in6_addr* parsed) {
   return inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), parsed) == 1;
 }
 
-// Empty if it is good.
+bool IsDigits(absl::string_view text) { return std::all_of(text.begin(), text.end(), absl::ascii_isdigit); }
+
+// As the parts of IPv4 addresses are written, in any of the ways that there were.
+bool IsNumber(absl::string_view label) {
+  if (absl::ConsumePrefix(&label, "0x") || absl::ConsumePrefix(&label, "0X")) {
+    return std::all_of(label.begin(), label.end(), absl::ascii_isxdigit);
+  }
+  return IsDigits(label);
+}
+
+// These and the following are empty if it is good.
+std::string ProblemOfIpv6(const std::string& host) {
+  in6_addr v6{};
+  if (!ParseIpv6(host, &v6)) return "is no IPv6 address";
+  const size_t percent = host.find('%');
+  if (percent == std::string::npos) return "";
+  const std::string scope = host.substr(percent + 1);
+  if (scope.empty()) return "has an empty scope";
+  return IsDigits(scope) || if_nametoindex(scope.c_str()) != 0 ? "" : "has a scope that is no interface of this host";
+}
+
 std::string ProblemOfHost(const std::string& host, bool brackets) {
   in_addr v4{};
-  in6_addr v6{};
-  if (brackets) return ParseIpv6(host, &v6) ? "" : "is no IPv6 address";
+  if (brackets) return ProblemOfIpv6(host);
   if (host.empty()) return "is empty";
   if (absl::StrContains(host, "://")) return "begins with a scheme, which has no place here";
   if (absl::StrContains(host, ':')) return "has more than one colon; write IPv6 addresses in brackets";
@@ -51,15 +74,17 @@ std::string ProblemOfHost(const std::string& host, bool brackets) {
     return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
   });
   if (!good) return "has characters that no name of a host has";
-  const bool digits =
-      std::all_of(host.begin(), host.end(), [](unsigned char c) { return absl::ascii_isdigit(c) || c == '.'; });
-  if (digits && !ParseIpv4(host, &v4)) return "is no IPv4 address";
-  return "";
+  const std::vector<absl::string_view> labels = absl::StrSplit(absl::StripSuffix(host, "."), '.');
+  for (const absl::string_view label : labels) {
+    if (label.empty()) return "has an empty part between its dots";
+    if (label.size() > kMaxLabel) return absl::StrCat("has a part of more than ", kMaxLabel, " characters");
+  }
+  return IsNumber(labels.back()) && !ParseIpv4(host, &v4) ? "is no IPv4 address" : "";
 }
 
 std::string ProblemOfPort(const std::string& port, int min, int* parsed) {
-  const bool digits = !port.empty() && std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
-  if (!digits) return port.empty() ? "is missing" : "is no number";
+  if (port.empty()) return "is missing";
+  if (!IsDigits(port)) return "is no number";
   if (!absl::SimpleAtoi(port, parsed) || *parsed > kMaxPort) return absl::StrCat("is above ", kMaxPort);
   return *parsed < min ? "is none that a server can have" : "";
 }
@@ -77,6 +102,7 @@ absl::StatusOr<Address> Parse(const std::string& text, int min_port) {
     address.host = std::string(rest);
     if (address.host.empty()) return error("the path", "", "is empty");
     if (absl::StrContains(rest, absl::string_view("\0", 1))) return error("the path", rest, "has a zero byte");
+    if (absl::StrContains(rest, ',')) return error("the path", rest, "has a comma, where gRPC would divide it");
     if (address.host.size() > kMaxPath) {
       return error("the path", "", absl::StrCat("is longer than the system's ", kMaxPath, " characters"));
     }
@@ -115,7 +141,12 @@ std::string Address::ToString() const {
 }
 
 std::string Address::Target() const {
-  if (unix_socket) return absl::StrCat("unix:", UriEscaped(host));
+  if (unix_socket) {
+    // gRPC takes what follows two slashes for an authority.
+    absl::string_view path = host;
+    while (absl::StartsWith(path, "//")) path.remove_prefix(1);
+    return absl::StrCat("unix:", UriEscaped(path));
+  }
   return absl::StrContains(host, ':') ? absl::StrCat("dns:///[", absl::StrReplaceAll(host, {{"%", "%25"}}), "]:", port)
                                       : absl::StrCat("dns:///", host, ":", port);
 }

@@ -126,6 +126,7 @@ TEST_CASE("mistakes in the flags are told, and end with exit code 2") {
       {{"--listen=127.my.host:0"}, {"refusing to listen on 127.my.host:0 without TLS"}},
       {{"--listen=127.0.0.1:70000"}, {"the port '70000' is above 65535"}},
       {{"--listen=unix:/tmp/" + std::string(120, 'x')}, {"longer than the system's 107 characters"}},
+      {{"--listen=unix:/tmp/a,b"}, {"the path '/tmp/a,b' has a comma"}},
       {{"--listen=0.0.0.0:0"}, {"refusing to listen on 0.0.0.0:0 without TLS", "--insecure"}},
       {{"--listen=[::]:0"}, {"refusing to listen on [::]:0 without TLS"}},
       {{"--plugin=/nonexistent.so"}, {"can't load plugin /nonexistent.so", "Check the path"}},
@@ -286,6 +287,13 @@ TEST_CASE("a unix socket's path may be long, and hold what URIs escape") {
   path.append(107 - path.size(), 's');
   Daemon daemon({"--listen=unix:" + path});
   CHECK(Connect("unix:" + path)->GetStatus().ok());
+}
+
+TEST_CASE("a unix socket's path may begin with more slashes than one") {
+  const std::string slashes = GENERATE("/", "//");
+  const Daemon daemon({"--listen=unix:" + slashes + TemporaryPath("slashes")});
+  CHECK(absl::StartsWith(daemon.address(), "unix:" + slashes));
+  CHECK(Connect(daemon.address())->GetStatus().ok());
 }
 
 TEST_CASE("of several daemons that start at once on one unix socket one listens, and the others are told") {

@@ -3,13 +3,16 @@
 #include <catch2/catch.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace paramd {
 namespace {
 
 TEST_CASE("good addresses come back as they were written") {
-  for (const std::string text : {"127.0.0.1:5000", "localhost:1", "a-b_c.example.org:65535", "[::1]:5000",
-                                 "[fe80::1%eth0]:7", "unix:/run/x", "unix:relative:7", "node7:5000"}) {
+  for (const std::string& text : std::vector<std::string>{
+           "127.0.0.1:5000", "localhost:1", "a-b_c.example.org:65535", "[::1]:5000", "[fe80::1%lo]:7", "[fe80::1%3]:7",
+           "example.org.:1", "1.example:1", std::string(63, 'x') + ":1", "unix:/run/x", "unix://run/x",
+           "unix:relative:7", "node7:5000"}) {
     INFO(text);
     const auto address = ParseServerAddress(text);
     REQUIRE(address.ok());
@@ -38,6 +41,17 @@ TEST_CASE("an address that can't be names the part that is wrong") {
       {"[localhost]:5000", "the host 'localhost' is no IPv6 address"},
       {"300.1.1.1:5000", "the host '300.1.1.1' is no IPv4 address"},
       {"127.1:5000", "the host '127.1' is no IPv4 address"},
+      {"0x7f.0.0.1:5000", "the host '0x7f.0.0.1' is no IPv4 address"},
+      {"0x7f000001:5000", "is no IPv4 address"},
+      {"127.0.0.0x1:5000", "is no IPv4 address"},
+      {"127.0.0.1.:5000", "is no IPv4 address"},
+      {"a..b:5000", "the host 'a..b' has an empty part between its dots"},
+      {".a:5000", "has an empty part"},
+      {".:5000", "has an empty part"},
+      {std::string(64, 'x') + ".org:5000", "has a part of more than 63 characters"},
+      {"[::1%]:5000", "the host '::1%' has an empty scope"},
+      {"[fe80::1%nosuch]:5000", "the host 'fe80::1%nosuch' has a scope that is no interface of this host"},
+      {"unix:/run/a,b", "the path '/run/a,b' has a comma"},
       {"my host:5000", "has characters that no name of a host has"},
       {"h\xff:5000", "has characters that no name of a host has"},
       {"unix:", "the path is empty"},
@@ -76,7 +90,9 @@ TEST_CASE("what passes for loopback is loopback") {
 TEST_CASE("what gRPC would take for something else is escaped") {
   CHECK(ParseServerAddress("unix:/a b%?#")->Target() == "unix:/a%20b%25%3f%23");
   CHECK(ParseServerAddress("dns:5000")->Target() == "dns:///dns:5000");
-  CHECK(ParseServerAddress("[fe80::1%eth0]:7")->Target() == "dns:///[fe80::1%25eth0]:7");
+  CHECK(ParseServerAddress("[fe80::1%lo]:7")->Target() == "dns:///[fe80::1%25lo]:7");
+  CHECK(ParseServerAddress("unix:///run//x")->Target() == "unix:/run//x");
+  CHECK(ParseServerAddress("unix:run//x")->Target() == "unix:run//x");
 }
 
 }  // namespace
