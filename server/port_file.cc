@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
@@ -26,25 +28,36 @@ std::string ReadLine(const std::string& path, bool* whole) {
   return line;
 }
 
-// That a daemon may have written it: nobody's file is removed because of a wrong flag.
-bool LooksLikePortFile(const std::string& path) {
+// On the port files that daemons write, where the file system has such attributes.
+constexpr char kMark[] = "user.paramd.port_file";
+
+bool IsAt(int file, const std::string& path) {
+  struct stat own {};
+  struct stat there {};
+  return fstat(file, &own) == 0 && stat(path.c_str(), &there) == 0 && own.st_dev == there.st_dev &&
+         own.st_ino == there.st_ino;
+}
+
+// Nobody's file is removed because of a wrong flag.
+bool IsPortFile(int file) {
+  if (fgetxattr(file, kMark, nullptr, 0) < 0 && errno != ENOTSUP) return false;
   bool whole = false;
-  const std::string line = ReadLine(path, &whole);
+  const std::string line = ReadLine(absl::StrCat("/proc/self/fd/", file), &whole);
   int port = 0;
-  return whole && (absl::StartsWith(line, "unix:") || absl::SimpleAtoi(line, &port));
+  return whole && (absl::StartsWith(line, "unix:") || (absl::SimpleAtoi(line, &port) && port > 0 && port <= 65535));
 }
 
 void RemoveLeftOver(const std::string& path) {
   // Nothing else is even opened: the reader of a pipe would take that for its writer.
   struct stat kind {};
-  if (stat(path.c_str(), &kind) != 0 || !S_ISREG(kind.st_mode) || !LooksLikePortFile(path)) return;
+  if (stat(path.c_str(), &kind) != 0 || !S_ISREG(kind.st_mode)) return;
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return;
   const absl::Cleanup closer = [file] { close(file); };
-  if (flock(file, LOCK_EX | LOCK_NB) != 0) return;
+  if (flock(file, LOCK_EX | LOCK_NB) != 0 || !IsPortFile(file)) return;
   char* const target = realpath(path.c_str(), nullptr);
   // A file that is a mount stays.
-  if (target != nullptr && unlink(target) != 0 && ftruncate(file, 0) != 0) return;
+  if (target != nullptr && IsAt(file, target) && unlink(target) != 0 && ftruncate(file, 0) != 0) return;
   std::free(target);
 }
 
@@ -75,6 +88,7 @@ absl::Status PortFile::WriteLocked(const std::string& line) {
   if (!file.ok()) return file.status();
   // Before it has its name and, if only the content was replaced, after.
   flock(file->descriptor(), LOCK_EX | LOCK_NB);
+  if (!file->special()) fsetxattr(file->descriptor(), kMark, "", 0, 0);
   if (auto status = file->Write(line + "\n"); !status.ok()) return status;
   if (auto status = file->Publish(); !status.ok()) return status;
   flock(file->descriptor(), LOCK_EX | LOCK_NB);
@@ -86,12 +100,8 @@ absl::Status PortFile::WriteLocked(const std::string& line) {
 void PortFile::Remove() {
   MutexLock lock(&mutex_);
   if (!file_.has_value() || file_->special()) return;
-  struct stat own {};
-  struct stat there {};
   bool whole = false;
-  const bool mine = fstat(file_->descriptor(), &own) == 0 && stat(file_->target().c_str(), &there) == 0 &&
-                    own.st_dev == there.st_dev && own.st_ino == there.st_ino &&
-                    ReadLine(file_->target(), &whole) == line_;
+  const bool mine = IsAt(file_->descriptor(), file_->target()) && ReadLine(file_->target(), &whole) == line_;
   // A file that is a mount stays, without a port in it.
   if (mine && unlink(file_->target().c_str()) != 0 && ftruncate(file_->descriptor(), 0) != 0) return;
   file_.reset();

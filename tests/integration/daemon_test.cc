@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -211,6 +212,18 @@ TEST_CASE("a port that nobody listens on does not stay in a port file") {
   std::ofstream(path) << "5000\nand more\n";
   CHECK(Run({"--listen=" + other.address(), "--port_file=" + path}).exit_code == 1);
   CHECK(ReadFile(path) == "5000\nand more\n");
+  std::ofstream(path) << "70000\n";
+  CHECK(Run({"--listen=" + other.address(), "--port_file=" + path}).exit_code == 1);
+  CHECK(ReadFile(path) == "70000\n");
+}
+
+TEST_CASE("a daemon that can't start leaves a file with a number that no daemon wrote") {
+  const std::string path = TemporaryPath("other_pid");
+  std::ofstream(path) << "4711\n";
+  if (setxattr(path.c_str(), "user.test", "", 0, 0) != 0) return testing::Skip("files have no attributes here");
+  Daemon other;
+  CHECK(Run({"--listen=" + other.address(), "--port_file=" + path}).exit_code == 1);
+  CHECK(ReadFile(path) == "4711\n");
 }
 
 TEST_CASE("a port file that is no regular file is written through, and stays") {
