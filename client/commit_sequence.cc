@@ -15,9 +15,11 @@ absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<cons
   if (update.has_value()) Refuse();
   if ((update.has_value() && update->size() != floats_) || (center.has_value() && center->size() != floats_)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model '", participant_.model(), "' has ", floats_, " parameters, but the commit has ",
-                     update.has_value() ? update->size() : 0, " and the center ",
-                     center.has_value() ? center->size() : 0, "; compare the network's layers with `paramctl show`"));
+        absl::StrCat("model '", participant_.model(), "' has ", floats_, " parameters, but ",
+                     update.has_value() ? absl::StrCat("the commit has ", update->size()) : "",
+                     update.has_value() && center.has_value() ? " and " : "",
+                     center.has_value() ? absl::StrCat("the center has ", center->size()) : "",
+                     "; compare the network's layers with `paramctl show`"));
   }
   const absl::Status finished = FinishPending(deadline);
   if (update.has_value()) Refuse();  // so far, and not the pending one's state

@@ -149,6 +149,17 @@ TEST_CASE_METHOD(Fixture, "a wrong length is refused before anything is sent") {
   CHECK(commits.last_commit() == CommitState::kNotApplied);
 }
 
+TEST_CASE_METHOD(Fixture, "a wrong length is told of what was given, and of nothing else") {
+  std::vector<float> small(kFloats - 1);
+  const auto message = [](const absl::StatusOr<Exchanged>& call) { return std::string(call.status().message()); };
+  CHECK_THAT(message(commits.Exchange(std::nullopt, absl::MakeSpan(small), kDeadline)),
+             Catch::Contains("has 3 parameters, but the center has 2;"));
+  CHECK_THAT(message(commits.Exchange(small, std::nullopt, kDeadline)),
+             Catch::Contains("has 3 parameters, but the commit has 2;"));
+  CHECK_THAT(message(commits.Exchange(update, absl::MakeSpan(small), kDeadline)),
+             Catch::Contains("but the commit has 3 and the center has 2;"));
+}
+
 TEST_CASE_METHOD(Fixture, "a server that does not know the encoding makes the user upgrade") {
   sender.answers = {{.status = absl::UnimplementedError("encoding 1 is unknown.")}};
   CHECK_THAT(std::string(commits.Exchange(std::nullopt, absl::MakeSpan(center), kDeadline).status().message()),

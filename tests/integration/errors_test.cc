@@ -92,7 +92,7 @@ TEST_CASE_METHOD(Fixture, "a commit of the wrong length") {
              {"model 'm' has 12 parameters", "the commit has 13", "compare the network's layers with `paramctl show`"});
   std::vector<float> center(3);
   CheckError(worker().Pull(absl::MakeSpan(center), kCallTimeout).status(), absl::StatusCode::kInvalidArgument,
-             {"model 'm' has 12 parameters", "the center 3"});
+             {"model 'm' has 12 parameters", "the center has 3"});
   // Nothing was sent. A client that sends it is told the same.
   CHECK(Rejected() == 0);
   v1::ParameterServer::Stub stub(OpenChannel(address()));
