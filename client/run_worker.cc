@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<Window>> MakeWindow(Worker* worker, const std::ve
   auto half = MakeHalf(*worker);
   if (!half.ok()) return half.status();
   const absl::Duration timeout = options.exchange_timeout;
+  options.last_step = worker->last_step();
   options.on_window = Reporting(worker, std::move(metric_names), std::move(options.on_window));
   auto window = Window::Create(parameters, worker, std::move(half->half), half->hyperparameters, std::move(options));
   if (!window.ok()) return window.status();

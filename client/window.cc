@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <future>
+#include <limits>
 #include <new>
 #include <optional>
 #include <utility>
@@ -94,6 +95,22 @@ class Parameters {
   std::vector<absl::Span<float>> spans_;
   size_t size_ = 0;
 };
+
+// Nothing in memory is larger, so that neither sums nor addresses wrap.
+constexpr size_t kMaxFloats = std::numeric_limits<ptrdiff_t>::max() / sizeof(float);
+
+absl::Status CheckSizes(const std::vector<absl::Span<float>>& parameters) {
+  size_t left = kMaxFloats;
+  for (const absl::Span<float> span : parameters) {
+    if (span.size() > left) {
+      return absl::InvalidArgumentError(absl::StrCat("a span of the parameters has ", span.size(),
+                                                     " floats, more than any memory holds with the spans before it; "
+                                                     "give the floats of each tensor"));
+    }
+    left -= span.size();
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<int64_t> WindowMinibatches(int64_t option, const Hyperparameters& hyperparameters) {
   if (option > 0) return option;
@@ -201,6 +218,7 @@ class Window::Impl {
 
   bool begun_ = false;
   absl::Status error_;
+  absl::Status failed_exchange_;            // what it came to
   int64_t minibatches_ = 0;                 // of this window: λ so far
   std::vector<StepResult> steps_;           // of this window, if on_window wants them
   std::optional<ExchangeVectors> vectors_;  // while no exchange is under way
@@ -279,7 +297,8 @@ absl::Status Window::Impl::AfterStep(StepResult result) {
     if (absl::Status status = CheckExchanger(); !status.ok()) return status;
     if (absl::Status status = half_.AfterStep(statistics_.steps, parameters_.spans()); !status.ok()) return status;
     ++minibatches_;
-    result.step = ++statistics_.steps;
+    ++statistics_.steps;
+    result.step = options_.last_step == nullptr ? statistics_.steps : ++*options_.last_step;
     result.time_s = absl::ToDoubleSeconds(Since(start_));
     if (options_.on_window != nullptr) steps_.push_back(std::move(result));
     return absl::OkStatus();
@@ -307,7 +326,7 @@ absl::Status Window::Impl::Finish() {
 absl::Status Window::Impl::Abandon() {
   if (absl::Status status = CheckProcess(); !status.ok()) return status;
   if (error_.ok()) error_ = absl::FailedPreconditionError("the window was abandoned");
-  if (!under_way_.has_value()) return absl::OkStatus();
+  if (!under_way_.has_value()) return failed_exchange_;
   return CallUserCode(
       [this] {
         std::vector<StepResult> steps;
@@ -431,6 +450,7 @@ void Window::Impl::Count(const Exchanged& exchanged, int64_t minibatches) {
 }
 
 absl::Status Window::Impl::Failed(absl::Status status, int64_t minibatches, const std::vector<StepResult>& steps) {
+  failed_exchange_ = status;
   if (exchanger_->last_commit() != CommitState::kApplied) return status;
   statistics_.exchanged += minibatches;
   Report(steps).IgnoreError();
@@ -465,6 +485,7 @@ absl::Status Window::CheckOptions(const WindowOptions& options) {
 absl::StatusOr<std::unique_ptr<Window>> Window::Create(std::vector<absl::Span<float>> parameters, Exchanger* exchanger,
                                                        std::unique_ptr<WorkerHalf> half,
                                                        const Hyperparameters& hyperparameters, WindowOptions options) {
+  if (absl::Status status = CheckSizes(parameters); !status.ok()) return status;
   absl::StatusOr<GuardedHalf> guarded = GuardedHalf::Create(std::move(half));
   if (!guarded.ok()) return guarded.status();
   auto impl = std::make_unique<Impl>(Parameters(parameters), exchanger, *std::move(guarded), std::move(options));

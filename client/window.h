@@ -31,7 +31,7 @@ namespace paramd {
 
 // One trained minibatch.
 struct StepResult {
-  int64_t step = 0;   // counted from 1
+  int64_t step = 0;   // counted from 1, over all windows of MakeWindow for the same worker
   double epoch = 0;   // position in the data; whole epochs while it is unknown how long one is
   double time_s = 0;  // since the window was made, which TrainLoop does as it begins
   double loss = 0;
@@ -47,6 +47,9 @@ struct WindowOptions {
   bool overlap = false;
   // Longest that one exchange may take, waiting for slower workers included.
   absl::Duration exchange_timeout = absl::InfiniteDuration();
+  // Number of the step before the window's first, which counts on there: for one participant's windows one after
+  // another. Null: the first is 1. Must outlive the window.
+  int64_t* last_step = nullptr;
   // Called within End, BeforeStep, Finish or Abandon, after each exchange (without exchanges: at each End), with the
   // results of the steps that were exchanged, so each step comes once and in order. Also after an exchange that failed
   // once its commit was applied. Must be quick. An error is that of the call.
@@ -75,7 +78,8 @@ class Window {
   // `parameters`: all of the model's, in its tensor order, in as many spans as it likes; their memory is read and
   // written in the calls of this object only, and must outlive it, as must `exchanger`, which is null for an algorithm
   // that never exchanges. `half` is null for none. `hyperparameters` are the model's, complete.
-  // INVALID_ARGUMENT for options that make no sense and for parameters in memory of the exchanger's, except: those that
+  // INVALID_ARGUMENT for options that make no sense, for parameters that share memory or are more than any memory
+  // holds, and for those in memory of the exchanger's, except: those that
   // an algorithm commits itself may be in the commit buffer, if exchanges don't overlap.
   static absl::StatusOr<std::unique_ptr<Window>> Create(std::vector<absl::Span<float>> parameters, Exchanger* exchanger,
                                                         std::unique_ptr<WorkerHalf> half,
@@ -107,7 +111,7 @@ class Window {
   absl::Status Finish();
 
   // After a step that failed: waits for an exchange under way and reports its steps, but commits nothing more. Returns
-  // what became of it, OK if there was none.
+  // what became of the last exchange, also if another call has returned that error before; OK if there was none.
   absl::Status Abandon();
 
   WindowStatistics statistics() const;

@@ -86,6 +86,7 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
   absl::Status ended() const { return cancellation_.ended(); }
   CommitState last_commit() const { return commits_->last_commit(); }
   HistoryState history() const { return history_.state(); }
+  int64_t* last_step() { return &last_step_; }
   absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
   absl::Span<float> center_buffer() const { return shared_->center_buffer(); }
 
@@ -122,6 +123,8 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
   std::optional<SharedMemory> shared_;
   ExchangeClient exchanges_;
   std::optional<CommitSequence> commits_;
+
+  int64_t last_step_ = 0;  // of the one window that there is at a time
 
   Mutex mutex_;
   CondVar turn_changed_;
@@ -394,6 +397,7 @@ absl::Status Worker::Report(const std::vector<std::string>& metric_names, const 
 }
 
 HistoryState Worker::history() const { return impl_->history(); }
+int64_t* Worker::last_step() { return impl_->last_step(); }
 
 absl::Status Worker::Leave(absl::string_view error, absl::Duration timeout) { return impl_->Leave(error, timeout); }
 

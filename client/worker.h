@@ -133,6 +133,8 @@ class Worker : public Exchanger {
   //   FAILED_PRECONDITION  the worker has left
   absl::Status Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
   HistoryState history() const;
+  // Of the last step of a MakeWindow's: WindowOptions::last_step. Not thread-safe.
+  int64_t* last_step();
 
   // Tells the server that this worker is done, so that nobody waits for it, and takes `timeout` at most. `error`: why
   // it failed, if it did. Later calls return FAILED_PRECONDITION. Idempotent; nothing cancels it.

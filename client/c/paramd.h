@@ -334,7 +334,8 @@ PARAMD_API paramd_code paramd_window_new(paramd_worker* worker, const paramd_spa
 PARAMD_API void paramd_window_free(paramd_window* window);
 PARAMD_API paramd_code paramd_window_begin(paramd_window* window);
 PARAMD_API paramd_code paramd_window_before_step(paramd_window* window);
-/* `results`: the loss, then the metrics, for the worker's history; `epoch`: the position in the data, for it, too.
+/* `results`: the loss, then the metrics, for the worker's history, where the steps of one window count on from those of
+ * the worker's window before; `epoch`: the position in the data, for it, too.
  * `*full`: whether it is time for paramd_window_end. It is never, where paramd_window_by_epoch: end each epoch then. */
 PARAMD_API paramd_code paramd_window_after_step(paramd_window* window, double epoch, const double* results, int* full);
 PARAMD_API int paramd_window_by_epoch(const paramd_window* window);
@@ -343,7 +344,7 @@ PARAMD_API paramd_code paramd_window_end(paramd_window* window);
 /* Exchanges what is left; nothing is under way any more. */
 PARAMD_API paramd_code paramd_window_finish(paramd_window* window);
 /* After a step that failed, in place of finish: what is under way is waited for and goes to the history; nothing more
- * is committed. Returns what became of it. */
+ * is committed. Returns what became of the last exchange, also if another call has returned that error before. */
 PARAMD_API paramd_code paramd_window_abandon(paramd_window* window);
 PARAMD_API paramd_code paramd_window_get_statistics(const paramd_window* window, paramd_window_statistics* statistics);
 

@@ -381,8 +381,20 @@ TEST_CASE("the first error ends a window, and every later call returns it") {
   CHECK(absl::IsAborted(window->BeforeStep()));
   CHECK(absl::IsAborted(window->AfterStep()));
   CHECK(absl::IsAborted(window->End()));
-  CHECK(window->Abandon().ok());
   CHECK(window->statistics().exchanges == 1);
+}
+
+TEST_CASE("abandoning tells what became of an exchange that failed, whoever met its error first") {
+  const bool overlap = GENERATE(false, true);
+  const bool met = GENERATE(false, true);
+  Loop loop;
+  loop.center.on_exchange = [](int64_t) { return absl::CancelledError("the exchange"); };
+  const std::unique_ptr<Window> window = loop.Begin({.communication_window = 1, .overlap = overlap});
+  REQUIRE(loop.Step(window.get()).ok());
+  CHECK(absl::IsCancelled(window->End()) == !overlap);
+  if (met) CHECK(absl::IsCancelled(window->Finish()));
+  CHECK(absl::IsCancelled(window->Abandon()));
+  CHECK(absl::IsCancelled(window->Abandon()));
 }
 
 TEST_CASE("a window whose exchanger has ended ends at the next step, with the reason") {
@@ -484,6 +496,37 @@ TEST_CASE("tensors that share memory are refused") {
         Window::Create(tensors, &loop.center, nullptr, loop.halves.hyperparameters, {}).status()));
   }
   CHECK(Window::Create({all.subspan(2), all.first(2)}, &loop.center, nullptr, loop.halves.hyperparameters, {}).ok());
+}
+
+TEST_CASE("tensors of more floats than memory holds are refused, also where their sum wraps") {
+  Loop loop;
+  Floats memory(4);
+  const auto span = [&](size_t floats) { return absl::MakeSpan(memory.data(), floats); };
+  constexpr size_t kHalf = size_t{1} << 63;
+  for (const std::vector<absl::Span<float>>& tensors : std::vector<std::vector<absl::Span<float>>>{
+           {span(kHalf), span(kHalf + 4)}, {span(kHalf / 2)}, {span(kHalf / 4 - 1), span(1)}}) {
+    const absl::Status refused =
+        Window::Create(tensors, &loop.center, nullptr, loop.halves.hyperparameters, {}).status();
+    CHECK(absl::IsInvalidArgument(refused));
+    CHECK_THAT(std::string(refused.message()), Catch::Contains("more than any memory holds"));
+  }
+}
+
+TEST_CASE("the windows of one participant number its steps on") {
+  int64_t last_step = 0;
+  std::vector<int64_t> reported;
+  for (int i = 0; i < 2; ++i) {
+    Loop loop;
+    const std::unique_ptr<Window> window =
+        loop.Begin({.last_step = &last_step, .on_window = [&](const std::vector<StepResult>& steps) {
+                      for (const StepResult& step : steps) reported.push_back(step.step);
+                      return absl::OkStatus();
+                    }});
+    for (int step = 0; step < 2; ++step) REQUIRE(loop.Step(window.get()).ok());
+    REQUIRE(window->Finish().ok());
+    CHECK(window->statistics().steps == 2);
+  }
+  CHECK(reported == std::vector<int64_t>{1, 2, 3, 4});
 }
 
 TEST_CASE("tensors that lie in the exchanger's buffers elsewhere are refused") {

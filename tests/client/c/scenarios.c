@@ -658,6 +658,13 @@ static void count_windows(int overlap) {
   paramd_window_free(window);
   CHECK_OK(paramd_worker_pull(worker, center, kFloats, 30, NULL));
   for (int i = 0; i < kFloats; ++i) CHECK(center[i] == begun + 7);
+  /* Another window: its step is the worker's eighth. */
+  CHECK_OK(paramd_window_new(worker, tensors, 3, &options, &window));
+  CHECK_OK(paramd_window_begin(window));
+  CHECK_OK(paramd_window_before_step(window));
+  CHECK_OK(paramd_window_after_step(window, 2, (const double[]){8, 0}, &full));
+  CHECK_OK(paramd_window_finish(window));
+  paramd_window_free(window);
   CHECK_OK(paramd_worker_leave(worker, NULL, 10));
   paramd_worker_free(worker);
 }
@@ -669,7 +676,7 @@ static void windows(void) {
   CHECK_OK(paramd_admin_history(admin, "m", 0, &history));
   CHECK(paramd_history_series(history) == 2);
   const paramd_history_record* records = NULL;
-  CHECK(paramd_history_records(history, 0, &records) == 7);
+  CHECK(paramd_history_records(history, 0, &records) == 8 && records[7].step == 8 && records[7].loss == 8);
   CHECK(records[6].step == 7 && records[6].loss == 7 && records[6].epoch == 1);
   CHECK(strcmp(paramd_history_metric_name(history, 1, 0), "first") == 0);
   paramd_history_free(history);
