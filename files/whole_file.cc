@@ -174,17 +174,18 @@ absl::Status WholeFile::Replace() {
 }
 
 absl::Status WholeFile::CopyToTarget() {
-  const int from = open(temporary_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int from = RetryInterrupted([&] { return open(temporary_.c_str(), O_RDONLY | O_CLOEXEC); });
+  if (from < 0) return Error("can't read what was written beside it");
   const int to = Opened(target_, O_TRUNC);
   absl::Status status;
-  if (from < 0 || to < 0) status = Error("can't open");
+  if (to < 0) status = Error("can't open");
   ssize_t copied = 1;
   while (status.ok() && copied > 0) {
-    copied = sendfile(to, from, nullptr, size_t{1} << 30);
+    copied = RetryInterrupted([&] { return sendfile(to, from, nullptr, size_t{1} << 30); });
     if (copied < 0) status = Error("can't write");
   }
-  if (status.ok() && fsync(to) != 0) status = Error("can't write");
-  if (from >= 0) close(from);
+  if (status.ok() && RetryInterrupted([&] { return fsync(to); }) != 0) status = Error("can't write");
+  close(from);
   // From now on this is the file.
   if (to >= 0) close(std::exchange(descriptor_, to));
   how_ = kInPlace;

@@ -26,6 +26,18 @@ std::string Escaped(unsigned char control) {
   }
 }
 
+// The character of three bytes at `i`.
+unsigned ThreeBytes(const std::string& text, size_t i) {
+  const auto bits = [&](size_t at) { return static_cast<unsigned char>(text[at]) & 0x3fu; };
+  return (static_cast<unsigned char>(text[i]) & 0xfu) << 12 | bits(i + 1) << 6 | bits(i + 2);
+}
+
+// Of a character of three bytes: whether it shows nothing, or turns the direction of what follows.
+bool IsInvisible(unsigned character) {
+  return (character >= 0x200b && character <= 0x200f) || (character >= 0x2028 && character <= 0x202e) ||
+         (character >= 0x2060 && character <= 0x2069) || character == 0xfeff;
+}
+
 }  // namespace
 
 // By protobuf's own measure, as it is what refuses messages.
@@ -69,6 +81,9 @@ std::string Printable(absl::string_view text) {
       // Unicode's second set of control characters.
       printable += Escaped(next);
       ++i;
+    } else if (const unsigned character = (byte & 0xf0) == 0xe0 ? ThreeBytes(repaired, i) : 0; IsInvisible(character)) {
+      absl::StrAppend(&printable, "\\u{", absl::Hex(character), "}");
+      i += 2;
     } else {
       printable += repaired[i];
     }

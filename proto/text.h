@@ -23,8 +23,8 @@ std::string Repaired(absl::string_view text);
 // within a character.
 std::string Shortened(absl::string_view text, size_t max);
 
-// One line that does nothing to a terminal: repaired, with control characters as escapes (\n, \x1b). Printable text
-// stays as it is.
+// One line that does nothing to a terminal: repaired, with control characters, and those that are invisible or turn
+// the direction of writing, as escapes (\n, \x1b, \u{202e}). Printable text stays as it is.
 std::string Printable(absl::string_view text);
 
 // A peer's text as errors quote it: printable, and not long.

@@ -45,7 +45,7 @@ install -m 644 "$repo/client/c/paramd.h" "$root/include/paramd/"
 install -m 644 "$repo"/algorithms/{algorithm,kernel,registry}.h "$root/include/paramd/plugin/algorithms/"
 scratch=$root/lib/.paramd.new
 rm -rf "$scratch"
-mkdir "$scratch"
+install -d "$scratch"
 "$repo/scripts/bundle_libraries.py" "$bin/client/c/libparamd.so" "$scratch"
 # Those that are there are of another build, or another version.
 rm -rf "$root/lib/paramd"

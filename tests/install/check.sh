@@ -15,8 +15,11 @@ fail() {
   exit 1
 }
 
-DESTDIR=$folder "$repo/scripts/install.sh" --prefix=/opt/paramd
+# As a careful root does: it is for everybody all the same.
+(umask 077 && DESTDIR=$folder "$repo/scripts/install.sh" --prefix=/opt/paramd)
 root=$folder/opt/paramd
+hidden=$(find "$root" ! -type l ! -perm -o=r)
+[[ -z $hidden ]] || fail "these are not for everybody to read: $hidden"
 for file in bin/paramd bin/paramctl include/paramd/paramd.h lib/libparamd.so lib/libparamd.so.0 \
   include/paramd/plugin/algorithms/{algorithm,kernel,registry}.h \
   lib/pkgconfig/paramd.pc lib/cmake/paramd/paramdConfig.cmake lib/cmake/paramd/paramdConfigVersion.cmake; do

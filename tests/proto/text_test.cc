@@ -41,6 +41,9 @@ TEST_CASE("long text keeps its beginning and its end, and whole characters") {
 TEST_CASE("printable text does nothing to a terminal") {
   CHECK(Printable("a\x1b[2Jb\nc\td\r\x7f\xc2\x9b!") == "a\\x1b[2Jb\\nc\\td\\r\\x7f\\x9b!");
   CHECK(Printable(std::string("\0", 1)) == "\\x00");
+  CHECK(Printable("w\xe2\x80\xaelive\xe2\x80\x8b \xe2\x81\xa6 \xef\xbb\xbf!") ==
+        "w\\u{202e}live\\u{200b} \\u{2066} \\u{feff}!");
+  CHECK(Printable("\xe2\x82\xac \xe2\x80\x94") == "\xe2\x82\xac \xe2\x80\x94");
   CHECK(Printable(Printable("a\nb")) == Printable("a\nb"));
   CHECK(Quoted(std::string(20'000, '\n')).size() <= 100);
 }
