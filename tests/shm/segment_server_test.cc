@@ -324,6 +324,15 @@ TEST_CASE("messages that are no request are refused, and change nothing") {
   CHECK(server->bytes() == 0);
 }
 
+TEST_CASE("an answer that is none of ours is refused, wherever it ends") {
+  const std::string good = EncodeSegmentAnswer(7, absl::OkStatus());
+  REQUIRE(*DecodeSegmentAnswer(good) == 7);
+  for (size_t size = 0; size < good.size(); ++size) CHECK_FALSE(DecodeSegmentAnswer(good.substr(0, size)).ok());
+  std::string strange = good;
+  strange[0] = 'X';
+  CHECK_FALSE(DecodeSegmentAnswer(strange).ok());
+}
+
 TEST_CASE("descriptors that a peer sends along are dropped") {
   const auto server = Start();
   const size_t start = OpenFiles();
