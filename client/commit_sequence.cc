@@ -21,7 +21,8 @@ absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<cons
                      center.has_value() ? absl::StrCat("the center has ", center->size()) : "",
                      "; compare the network's layers with `paramctl show`"));
   }
-  const absl::Status finished = FinishPending(deadline);
+  CommitState unfinished = CommitState::kNone;
+  const absl::Status finished = FinishPending(deadline, &unfinished);
   if (update.has_value()) Refuse();  // so far, and not the pending one's state
   if (!finished.ok()) return finished;
 
@@ -56,12 +57,14 @@ absl::Status CommitSequence::Initialize(absl::Span<const float> center, absl::Ti
   return sender_->Send(std::move(header), center, {}, deadline).status;
 }
 
-absl::Status CommitSequence::FinishPending(absl::Time deadline) {
+absl::Status CommitSequence::FinishPending(absl::Time deadline, CommitState* commit) {
+  *commit = last_commit_;
   if (!pending_) return absl::OkStatus();
   v1::ExchangeHeader header = Header();
   // Nobody waits for its center any more.
   header.mutable_await()->set_sequence(sequence_);
   const ExchangeOutcome outcome = sender_->Send(std::move(header), {}, {}, deadline);
+  *commit = outcome.commit;
   if (outcome.commit != CommitState::kUnknown) last_commit_ = outcome.commit;
   pending_ = outcome.pending;
   return outcome.status;

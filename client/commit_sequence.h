@@ -30,6 +30,10 @@ class CommitSequence {
 
   absl::Status Initialize(absl::Span<const float> center, absl::Time deadline);
 
+  // Asks what became of the last commit that was sent, while its answer is pending, and waits for that. Errors: as
+  // Exchange's; `commit` may be known all the same, and is kUnknown else.
+  absl::Status FinishPending(absl::Time deadline, CommitState* commit);
+
   // A commit was given that nobody tried to send. Thread-safe.
   void Refuse() { last_commit_ = CommitState::kNotApplied; }
 
@@ -37,7 +41,6 @@ class CommitSequence {
   CommitState last_commit() const { return last_commit_; }
 
  private:
-  absl::Status FinishPending(absl::Time deadline);
   v1::ExchangeHeader Header() const;
 
   const v1::Participant participant_;

@@ -64,6 +64,16 @@ std::function<absl::Status(const std::vector<StepResult>&)> Reporting(
       };
 }
 
+// `next`, after the worker kept the steps until it knows.
+std::function<void(const std::vector<StepResult>&)> ReportingOnceApplied(
+    Worker* worker, std::vector<std::string> metric_names, std::function<void(const std::vector<StepResult>&)> next) {
+  return
+      [worker, metric_names = std::move(metric_names), next = std::move(next)](const std::vector<StepResult>& steps) {
+        worker->ReportOnceApplied(metric_names, steps);
+        if (next != nullptr) next(steps);
+      };
+}
+
 absl::StatusOr<TrainSummary> Train(Worker* worker, const std::stop_token& stop, TrainOptions options, Trainable* model,
                                    BatchSource* source, const std::function<void(Worker*, TrainLoop*)>& on_joined,
                                    TrainSummary* summary) {
@@ -75,6 +85,7 @@ absl::StatusOr<TrainSummary> Train(Worker* worker, const std::stop_token& stop, 
   auto names = guarded.metric_names();
   if (!names.ok()) return names.status();
   const absl::Duration timeout = options.exchange_timeout;
+  options.on_unknown = ReportingOnceApplied(worker, *names, std::move(options.on_unknown));
   options.on_window = Reporting(worker, *std::move(names), std::move(options.on_window));
   TrainLoop loop(model, source, worker, std::move(half->half), half->hyperparameters, std::move(options));
   // The first center is for good, so whatever can be refused comes before it.
@@ -99,6 +110,7 @@ absl::StatusOr<std::unique_ptr<Window>> MakeWindow(Worker* worker, const std::ve
   if (!half.ok()) return half.status();
   const absl::Duration timeout = options.exchange_timeout;
   options.last_step = worker->last_step();
+  options.on_unknown = ReportingOnceApplied(worker, metric_names, std::move(options.on_unknown));
   options.on_window = Reporting(worker, std::move(metric_names), std::move(options.on_window));
   auto window = Window::Create(parameters, worker, std::move(half->half), half->hyperparameters, std::move(options));
   if (!window.ok()) return window.status();

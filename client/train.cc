@@ -24,7 +24,8 @@ WindowOptions WindowOptionsOf(const TrainOptions& options) {
   return {.communication_window = options.communication_window,
           .overlap = options.overlap,
           .exchange_timeout = options.exchange_timeout,
-          .on_window = options.on_window};
+          .on_window = options.on_window,
+          .on_unknown = options.on_unknown};
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct TrainOptions {
   bool overlap = false;
   absl::Duration exchange_timeout = absl::InfiniteDuration();
   std::function<absl::Status(const std::vector<StepResult>&)> on_window;
+  std::function<void(const std::vector<StepResult>&)> on_unknown;
 };
 
 struct TrainSummary {

@@ -451,7 +451,9 @@ void Window::Impl::Count(const Exchanged& exchanged, int64_t minibatches) {
 
 absl::Status Window::Impl::Failed(absl::Status status, int64_t minibatches, const std::vector<StepResult>& steps) {
   failed_exchange_ = status;
-  if (exchanger_->last_commit() != CommitState::kApplied) return status;
+  const CommitState commit = exchanger_->last_commit();
+  if (commit == CommitState::kUnknown && options_.on_unknown != nullptr) options_.on_unknown(steps);
+  if (commit != CommitState::kApplied) return status;
   statistics_.exchanged += minibatches;
   Report(steps).IgnoreError();
   return status;

@@ -54,12 +54,14 @@ struct WindowOptions {
   // results of the steps that were exchanged, so each step comes once and in order. Also after an exchange that failed
   // once its commit was applied. Must be quick. An error is that of the call.
   std::function<absl::Status(const std::vector<StepResult>&)> on_window;
+  // In its place for the steps of an exchange that failed before it was known what became of its commit.
+  std::function<void(const std::vector<StepResult>&)> on_unknown;
 };
 
 struct WindowStatistics {
   int64_t steps = 0;      // taken
   int64_t exchanges = 0;  // that were answered
-  int64_t exchanged = 0;  // steps whose commits were applied
+  int64_t exchanged = 0;  // steps whose commits were applied, as far as it is known
   double mean_staleness = 0;
   absl::Duration exchanging;  // that training stood still for exchanges; the first pull is none
 };

@@ -1,5 +1,6 @@
 #include "client/worker.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -25,6 +26,8 @@ namespace {
 
 // What a Leave is given when nobody wants to wait for it.
 constexpr absl::Duration kLastCall = absl::Seconds(1);
+// And the question what became of the last commit, if steps depend on it.
+constexpr absl::Duration kLastQuestion = absl::Milliseconds(300);
 // Of what a worker says when it leaves: as much as the server keeps.
 constexpr size_t kMaxError = 1024;
 
@@ -69,6 +72,7 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
     }
     return history_.Add(metric_names, steps);
   }
+  void ReportOnceApplied(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
   absl::Status Leave(absl::string_view error, absl::Duration timeout);
   // Leaves if nobody did, and waits for the callback that may be under way on the heartbeats' thread.
   void End();
@@ -100,6 +104,9 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
   }
   absl::Status JoinModel(Attempts* attempts);
   absl::Status JoinSharedMemory(absl::Time deadline);
+  bool HasUnsettledSteps();
+  // Finds out whether the steps that wait for that were applied. Of the one exchange that is under way.
+  absl::Status SettleSteps(absl::Time deadline);
   void StartHeartbeats();
   absl::Status SendHeartbeat(absl::Time deadline, Cancellation* cancellation, v1::HeartbeatReply* reply) const;
   absl::Status SendLeave(absl::string_view error, absl::Time deadline) const;
@@ -130,6 +137,7 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
   CondVar turn_changed_;
   std::thread::id exchanging_ ABSL_GUARDED_BY(mutex_);  // nobody, if it is none
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> report_ ABSL_GUARDED_BY(mutex_);  // the steps of the pending commit, if it was applied
 };
 
 class Worker::Impl::Turn {
@@ -282,6 +290,11 @@ absl::Status Worker::Impl::Leave(absl::string_view error, absl::Duration timeout
     left_ = true;
     exchanging = exchanging_ != std::thread::id();
   }
+  if (!exchanging && cancellation_.ended().ok()) {
+    // A cancel ends exchanges, not the leave, and none begins any more.
+    if (HasUnsettledSteps()) cancellation_.Reset();
+    SettleSteps(std::min(deadline, Deadline(kLastQuestion))).IgnoreError();
+  }
   history_.Close(LeftError());
   heartbeat_->Stop();
   absl::Status status = cancellation_.ended();
@@ -314,7 +327,36 @@ absl::StatusOr<Exchanged> Worker::Impl::Exchange(std::optional<absl::Span<const 
     if (update.has_value()) commits_->Refuse();
     return turn.status();
   }
+  if (const absl::Status settled = SettleSteps(deadline); !settled.ok()) {
+    if (update.has_value()) commits_->Refuse();
+    return settled;
+  }
   return commits_->Exchange(update, center, deadline);
+}
+
+void Worker::Impl::ReportOnceApplied(const std::vector<std::string>& metric_names,
+                                     const std::vector<StepResult>& steps) {
+  MutexLock lock(&mutex_);
+  report_ = [this, metric_names, steps] { Report(metric_names, steps).IgnoreError(); };  // on_event is told
+}
+
+bool Worker::Impl::HasUnsettledSteps() {
+  MutexLock lock(&mutex_);
+  return report_ != nullptr;
+}
+
+absl::Status Worker::Impl::SettleSteps(absl::Time deadline) {
+  if (!HasUnsettledSteps()) return absl::OkStatus();
+  CommitState commit = CommitState::kUnknown;
+  absl::Status status = commits_->FinishPending(deadline, &commit);
+  if (commit == CommitState::kUnknown) return status;
+  std::function<void()> report;
+  {
+    MutexLock lock(&mutex_);
+    report.swap(report_);
+  }
+  if (commit == CommitState::kApplied && report != nullptr) report();
+  return status;
 }
 
 absl::Status Worker::Impl::Initialize(absl::Span<const float> center, absl::Duration timeout) {
@@ -394,6 +436,10 @@ void Worker::Resume() { impl_->Resume(); }
 absl::Status Worker::Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
   const auto impl = impl_;
   return impl->Report(metric_names, steps);
+}
+
+void Worker::ReportOnceApplied(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps) {
+  if (!impl_->forked()) impl_->ReportOnceApplied(metric_names, steps);
 }
 
 HistoryState Worker::history() const { return impl_->history(); }

@@ -132,6 +132,9 @@ class Worker : public Exchanger {
   //                        refused the last report (state in history(), and on_event is told)
   //   FAILED_PRECONDITION  the worker has left
   absl::Status Report(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
+  // After a call whose commit's state is kUnknown: adds the steps once a later call, or Leave, finds that it was
+  // applied, and never if it was not.
+  void ReportOnceApplied(const std::vector<std::string>& metric_names, const std::vector<StepResult>& steps);
   HistoryState history() const;
   // Of the last step of a MakeWindow's: WindowOptions::last_step. Not thread-safe.
   int64_t* last_step();

@@ -112,6 +112,47 @@ TEST_CASE("a worker that was left behind ends its window and its training at the
   CHECK(summary.exchanges == 0);
 }
 
+TEST_CASE("the steps of a cancelled window go to the history if their commit was applied") {
+  const auto server = StartServer();
+  CreateModel(server->address(), Spec("m", "downpour", 10, "sync"), std::vector<float>(10, 0));
+  const auto worker = Join(server->address(), "m", "a");
+  const auto peer = Join(server->address(), "m", "b");
+  std::vector<float> network(10);
+  auto window = MakeWindow(worker.get(), {absl::MakeSpan(network)},
+                           {.communication_window = 1, .overlap = GENERATE(false, true)});
+  REQUIRE(window.ok());
+  REQUIRE((*window)->Begin().ok());
+  REQUIRE((*window)->BeforeStep().ok());
+  REQUIRE((*window)->AfterStep({.loss = 1}).ok());
+  {
+    const Thread thread([&] {
+      CHECK(Await([&] { return server->GetStatus().models(0).waiting_workers() == 1; }));
+      worker->Cancel();
+    });
+    CHECK(absl::IsCancelled((*window)->Finish()));
+  }
+  CHECK(worker->last_commit() == CommitState::kUnknown);
+  CHECK(absl::IsCancelled((*window)->Abandon()));
+  window->reset();
+  CHECK(worker->history().dropped == 0);
+  switch (GENERATE(0, 1, 2)) {
+    case 0: {  // the next call finds out, once the round is over
+      worker->Resume();
+      REQUIRE(peer->Leave().ok());
+      std::vector<float> center(10);
+      REQUIRE(worker->Pull(absl::MakeSpan(center), kCallTimeout).ok());
+      break;
+    }
+    case 1:  // the leave does, in the middle of the round
+      worker->Resume();
+      break;
+    case 2:  // also of a worker that is still cancelled
+      break;
+  }
+  REQUIRE(worker->Leave().ok());
+  CHECK(worker->history().reported == 1);
+}
+
 TEST_CASE("a cancel between two calls leaves nothing behind once it is taken back") {
   const auto server = StartServer();
   CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 0));
