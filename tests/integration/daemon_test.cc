@@ -12,6 +12,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -55,6 +56,20 @@ std::string CallRaw(const std::string& server, const std::string& method, const 
   INFO(status.error_message());
   CHECK(status.ok());
   return reply;
+}
+
+TEST_CASE("a daemon that is started without standard streams puts no socket in their place") {
+  const std::string port_file = TemporaryPath("port");
+  const std::string command =
+      absl::StrCat("exec server/paramd --listen=127.0.0.1:0 --port_file=", port_file, " <&- >&- 2>&-");
+  Process daemon("/bin/sh", {"-c", command});
+  REQUIRE(Await([&] { return !ReadFile(port_file).empty(); }));
+  for (const int stream : {0, 1, 2}) {
+    INFO(stream);
+    CHECK(std::filesystem::read_symlink(absl::StrCat("/proc/", daemon.pid(), "/fd/", stream)) == "/dev/null");
+  }
+  daemon.Signal(SIGTERM);
+  CHECK(daemon.Wait() == 0);
 }
 
 TEST_CASE("the daemon says where it listens, and that is where it is") {
