@@ -17,6 +17,9 @@ using Json = nlohmann::json;
 // Of a tensor; more than any has.
 constexpr size_t kMaxDimensions = 64;
 
+// The parser's error for a number that no double can hold.
+constexpr int kNumberOverflow = 406;
+
 // Bits of one element; 0 for a dtype that the format doesn't have.
 int ElementBits(const std::string& dtype) {
   static const auto& bits = *new std::map<std::string, int>{
@@ -51,13 +54,16 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool null() override { return Scalar("null"); }
   bool boolean(bool value) override { return Scalar(value ? "true" : "false"); }
   bool number_integer(number_integer_t value) override { return Scalar(absl::StrCat(value)); }
-  bool number_float(number_float_t /*value*/, const string_t& text) override { return Scalar(text); }
+  bool number_float(number_float_t /*value*/, const string_t& text) override { return Scalar(Quoted(text)); }
   bool binary(binary_t& /*value*/) override { return false; }
 
   bool number_unsigned(number_unsigned_t value) override {
     const std::string text = absl::StrCat(value);
     if (skipped_ > 0 || depth_ != kList) return Scalar(text);
-    if (field_ == "shape" && value <= static_cast<uint64_t>(INT64_MAX) && entry_.shape.size() < kMaxDimensions) {
+    if (field_ == "shape" && entry_.shape.size() == kMaxDimensions) {
+      return TensorError(absl::StrCat("it has more than ", kMaxDimensions, " dimensions"));
+    }
+    if (field_ == "shape" && value <= static_cast<uint64_t>(INT64_MAX)) {
       entry_.shape.push_back(static_cast<int64_t>(value));
       return true;
     }
@@ -120,7 +126,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(size_t /*position*/, const std::string& /*token*/, const Json::exception& /*error*/) override {
+  bool parse_error(size_t /*position*/, const std::string& /*token*/, const Json::exception& error) override {
+    if (error.id == kNumberOverflow) return Error("its header has a number that is too large");
     return Error("its header is not well-formed JSON");
   }
 

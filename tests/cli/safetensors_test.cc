@@ -211,8 +211,14 @@ TEST_CASE("Malformed headers are refused with their cause") {
   CheckRefused(R"({"w":{"dtype":"F32","shape":{},"data_offsets":[0,4]}})", 4, "no shape");
   CheckRefused(R"({"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "bad size -1");
   CheckRefused(R"({"w":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4, "bad size 1.0");
+  CheckRefused(R"({"w":{"dtype":"F32","shape":[1e999],"data_offsets":[0,4]}})", 4, "a number that is too large");
   CheckRefused(R"({"w":{"dtype":"F32","shape":["1"],"data_offsets":[0,4]}})", 4, "bad size \"1\"");
   CheckRefused(R"({"w":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,4]}})", 4, "bad size");
+  std::string ones = "1";
+  for (int i = 1; i < 64; ++i) ones += ",1";
+  CHECK(OpenHeader(R"({"w":{"dtype":"F32","shape":[)" + ones + R"(],"data_offsets":[0,4]}})", 4).ok());
+  CheckRefused(R"({"w":{"dtype":"F32","shape":[)" + ones + R"(,4],"data_offsets":[0,4]}})", 4,
+               "more than 64 dimensions");
   CheckRefused(R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "overflows");
   CheckRefused(R"({"w":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})", 0, "overflows");
   CheckRefused(R"({"w":{"dtype":"F32","shape":[1]}})", 4, "data_offsets");
@@ -238,6 +244,13 @@ TEST_CASE("Malformed headers are refused with their cause") {
   CheckRefused(R"({"w":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", 4, "'shape' twice");
   CheckRefused(R"({"__metadata__":[]})", 0, "__metadata__ is not an object");
   CheckRefused(R"({"__metadata__":{"n":1}})", 0, "'n', which is not a string");
+}
+
+TEST_CASE("A number of a header is cut where an error tells it") {
+  const std::string number = "1." + std::string(100'000, '0') + "1";
+  const auto status = OpenHeader(R"({"w":{"dtype":"F32","shape":[)" + number + R"(],"data_offsets":[0,4]}})", 4);
+  CHECK_THAT(std::string(status.message()), Catch::Contains("bad size 1.000"));
+  CHECK(status.message().size() < 1000);
 }
 
 TEST_CASE("Whatever is nested where nothing is known is passed over") {
