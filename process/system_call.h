@@ -2,6 +2,8 @@
 #ifndef PARAMD_PROCESS_SYSTEM_CALL_H_
 #define PARAMD_PROCESS_SYSTEM_CALL_H_
 
+#include <signal.h>
+
 #include <cerrno>
 
 namespace paramd {
@@ -14,6 +16,12 @@ auto RetryInterrupted(const Call& call) {
     const auto result = call();
     if (result >= 0 || errno != EINTR) return result;
   }
+}
+
+// As a shell has scripts' background jobs ignore Ctrl-C: who handles signals leaves such a one alone.
+inline bool IsIgnored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace paramd

@@ -211,7 +211,7 @@ int Run() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  if (!IsIgnored(SIGINT)) sigaddset(&signals, SIGINT);
   // The end of standard input is a signal of its own, as it must not count as a second SIGTERM; one with a high number,
   // as the lowest that is pending comes first.
   const int stdin_ended = SIGRTMIN;

@@ -33,7 +33,9 @@ Interrupt::Interrupt() {
   struct sigaction action {};
   action.sa_handler = OnSignal;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &action, &before_[i]);
+  for (int i = 0; i < 2; ++i) {
+    sigaction(kSignals[i], IsIgnored(kSignals[i]) ? nullptr : &action, &before_[i]);
+  }
 }
 
 Interrupt::~Interrupt() {

@@ -9,8 +9,8 @@
 
 namespace paramd::cli {
 
-// While one exists, the first SIGINT or SIGTERM of the process requests a stop; the second does what it did before. At
-// most one at a time. Thread-compatible.
+// While one exists, the first SIGINT or SIGTERM of the process requests a stop; the second does what it did before. One
+// that is ignored stays so. At most one at a time. Thread-compatible.
 class Interrupt {
  public:
   Interrupt();

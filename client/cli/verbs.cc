@@ -205,14 +205,19 @@ absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to) 
                               .join_timeout = *timeout,
                               .rpc_timeout = *timeout,
                               .stop = interrupt.token()});
-  if (!worker.ok()) return worker.status();
+  const auto told = [&interrupt](const absl::Status& status) {
+    const bool interrupted = absl::IsCancelled(status) && interrupt.token().stop_requested();
+    return interrupted ? absl::CancelledError("interrupted") : status;
+  };
+  if (!worker.ok()) return told(worker.status());
   // Some algorithms merge a commit only with the center that it was made from.
   std::vector<float> center(update->size());
   absl::StatusOr<Exchanged> committed = (*worker)->Pull(absl::MakeSpan(center), *timeout);
   if (committed.ok()) committed = (*worker)->Commit(*update, *timeout);
+  const absl::Status failure = told(committed.status());
   const CommitState state = (*worker)->last_commit();
-  const auto left = (*worker)->Leave(committed.ok() ? "" : std::string(committed.status().message()));
-  if (!committed.ok()) return Annotate(committed.status(), WhatBecame(state));
+  const auto left = (*worker)->Leave(std::string(failure.message()));
+  if (!failure.ok()) return Annotate(failure, WhatBecame(state));
   if (!left.ok()) return Annotate(left, "committed, but could not leave: ");
   const uint64_t incarnation = (*worker)->incarnation();
   Print(arguments,

@@ -6,13 +6,15 @@
 #include <cstdlib>
 #include <utility>
 
+#include "process/system_call.h"
+
 namespace paramd {
 namespace {
 
 sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
+  if (!IsIgnored(SIGINT)) sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   return signals;
 }

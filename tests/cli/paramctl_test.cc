@@ -226,8 +226,26 @@ TEST_CASE("A commit that waits leaves at once when it is interrupted") {
   REQUIRE(waiting.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
   const Result result = waiting.get();
   CHECK(result.exit_code == 1);
-  CHECK_THAT(result.err, Catch::Contains("may be in the center"));
+  CHECK_THAT(result.err, Catch::Contains("may be in the center: interrupted"));
   CHECK(state() == "failed");
+}
+
+TEST_CASE("A commit in the background of a script goes on at a Ctrl-C, which is ignored there") {
+  const House house;
+  house.Must(
+      {"create", "m", "--algorithm=downpour", "--consistency=sync", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  const auto other = house.Join("m", "other");
+  const auto before = ::signal(SIGINT, SIG_IGN);
+  auto waiting = std::async(std::launch::async, [&] {
+    return house.Run({"commit", "m", house.Write("delta", {1, 1, 1, 1}, 1), "--worker=by-hand", "--timeout=600"});
+  });
+  REQUIRE(Await([&] { return FindState(house.Json({"show", "m", "--json"}), "by-hand") == "live waiting"; }));
+  ::kill(::getpid(), SIGINT);
+  REQUIRE(other->Leave().ok());
+  const Result result = waiting.get();
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(::signal(SIGINT, before) == SIG_IGN);
 }
 
 TEST_CASE("Status names workers, and every page a model's problem") {

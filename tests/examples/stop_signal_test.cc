@@ -52,6 +52,18 @@ TEST_CASE("without a signal nothing is called") {
   CHECK(calls == 0);
 }
 
+TEST_CASE("a Ctrl-C that is ignored stays ignored") {
+  const auto before = signal(SIGINT, SIG_IGN);
+  std::atomic<int> calls = 0;
+  {
+    StopSignal stop(absl::Minutes(1));
+    stop.SetHandler([&] { ++calls; });
+    SignalSelf(SIGINT);
+  }
+  signal(SIGINT, before);
+  CHECK(calls == 0);
+}
+
 TEST_CASE("without a handler the process ends with exit code 1") {
   CHECK(ExitCodeOf([] {
           StopSignal stop(absl::Minutes(1));

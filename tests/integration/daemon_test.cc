@@ -363,6 +363,17 @@ TEST_CASE("a daemon that stops removes its own socket only") {
   CHECK(access(path.c_str(), F_OK) != 0);
 }
 
+TEST_CASE("a daemon in the background of a script goes on at a Ctrl-C, which is ignored there") {
+  const auto before = signal(SIGINT, SIG_IGN);
+  Daemon daemon;
+  signal(SIGINT, before);
+  daemon.process().Signal(SIGINT);
+  CHECK(Connect(daemon.address())->GetStatus().ok());
+  daemon.process().Signal(SIGTERM);
+  CHECK(daemon.process().Wait() == 0);
+  CHECK_THAT(daemon.process().Err(), Catch::Contains(absl::StrCat("event=drain signal=", SIGTERM)));
+}
+
 TEST_CASE("SIGTERM in the middle of exchanges drains and ends with exit code 0") {
   const int signal = GENERATE(SIGTERM, SIGINT);
   constexpr size_t kFloats = 1 << 20;
