@@ -36,15 +36,20 @@ absl::Status CantListen(const Address& address, const std::string& why, const st
   return absl::UnavailableError(absl::StrCat("can't listen on ", address.ToString(), ": ", why, "; ", next_step));
 }
 
-// 0 if somebody listens there, else the system's error.
-int Connect(const std::string& path) {
+sockaddr_un NameOf(const std::string& path) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  return name;
+}
+
+// 0 if somebody listens there, else the system's error.
+int Connect(const std::string& path) {
+  const sockaddr_un name = NameOf(path);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return errno;
   const absl::Cleanup closer = [fd] { close(fd); };
-  const int result = connect(fd, reinterpret_cast<sockaddr*>(&name), sizeof(name));
+  const int result = connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name));
   // EAGAIN: there, and busy.
   return result == 0 || errno == EAGAIN ? 0 : errno;
 }
@@ -180,6 +185,17 @@ absl::Status SocketFile::CheckPlace() const {
 Address SocketFile::bound() const {
   // Short, however long the path.
   return {.unix_socket = true, .host = absl::StrCat("/proc/self/fd/", folder_, "/", temporary_)};
+}
+
+absl::Status SocketFile::Probe() const {
+  const sockaddr_un name = NameOf(bound().host);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const absl::Cleanup closer = [fd] { close(fd); };
+  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) {
+    return Error(std::strerror(errno), "may you make files in its folder?");
+  }
+  unlinkat(folder_, temporary_.c_str(), 0);
+  return absl::OkStatus();
 }
 
 absl::Status SocketFile::Publish() {

@@ -32,6 +32,9 @@ class SocketFile {
   // Where to bind the socket. Usable for as long as this lives.
   Address bound() const;
 
+  // Tries to bind a socket there by hand. OK if it can be; else UNAVAILABLE with the system's reason.
+  absl::Status Probe() const;
+
   // To be called once the socket listens: now it is at its path.
   absl::Status Publish();
 

@@ -247,7 +247,7 @@ absl::Status Server::Impl::Start() {
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     queue_->Shutdown();
-    const absl::Status reason = listen.unix_socket ? absl::OkStatus() : ProbeListen(listen);
+    const absl::Status reason = listen.unix_socket ? socket_file_->Probe() : ProbeListen(listen);
     return reason.ok() ? absl::UnavailableError(absl::StrCat("can't listen on ", options_.listen)) : reason;
   }
   if (listen.unix_socket) {

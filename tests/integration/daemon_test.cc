@@ -298,6 +298,7 @@ TEST_CASE("a unix socket's path that can't be is told with the system's reason")
       {"/nonexistent/socket", "No such file or directory; is /nonexistent a folder"},
       {file, "there is something that is no socket"},
       {file + "/socket", "Not a directory"},
+      {"/proc/socket", "No such file or directory; may you make files in its folder?"},
   };
   for (const auto& [path, text] : paths) {
     const Ended ended = Run({"--listen=unix:" + path});
