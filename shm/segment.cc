@@ -62,13 +62,20 @@ absl::StatusOr<Segment> Segment::Create(uint64_t bytes, FileDescriptor* memory, 
   return Segment(mapped, bytes);
 }
 
-bool MemoryHeld(const FileDescriptor& watch) {
+bool ReleaseUnheld(const FileDescriptor& watch) {
   // Whoever opens it in between breaks the lease, which must not be the signal that would end this process.
   fcntl(watch.get(), F_SETSIG, SIGURG);
   // Only who is alone may have it.
-  if (fcntl(watch.get(), F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN;
+  if (fcntl(watch.get(), F_SETLEASE, F_WRLCK) != 0) return errno != EAGAIN;
   fcntl(watch.get(), F_SETLEASE, F_UNLCK);
-  return false;
+  // An O_PATH descriptor does not count for the lease, but keeps the file. Without waiting for a lease of a peer.
+  const FileDescriptor writable(RetryInterrupted(
+      [&] { return open(absl::StrCat("/proc/self/fd/", watch.get()).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC); }));
+  struct stat file {};
+  return writable.valid() && fstat(writable.get(), &file) == 0 &&
+         RetryInterrupted([&] {
+           return fallocate(writable.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, file.st_size);
+         }) == 0;
 }
 
 absl::StatusOr<Segment> Segment::Map(const FileDescriptor& memory, uint64_t bytes) {

@@ -25,9 +25,10 @@ struct SegmentLayout {
 // For a model of so many floats, at most 2^48.
 SegmentLayout LayOutSegment(uint64_t floats);
 
-// Whether any process still maps a segment's memory, or has it open. Where the system can't say
-// (/proc/sys/fs/leases-enable is 0), false.
-bool MemoryHeld(const FileDescriptor& watch);
+// True once no process maps a segment's memory any more or has it open: its pages are given back then, though an O_PATH
+// descriptor, which can't reach them, should keep the file. While it is false nothing changes. Where the system can't
+// say (/proc/sys/fs/leases-enable is 0) it is true, and the pages stay with who holds them.
+bool ReleaseUnheld(const FileDescriptor& watch);
 
 // A mapping of a segment. Its peer may change every byte of it at any time, so whatever is read from it must be copied
 // before it is judged. In children that are forked it can't be accessed. Movable. Thread-compatible.
@@ -35,7 +36,7 @@ class Segment {
  public:
   // New memory of `bytes`, rounded up to pages, which nobody can resize: so no access within it faults, whatever the
   // peer does. All zero; the system finds the pages when they are first used. `memory` is for the peer, `watch` for
-  // MemoryHeld. UNAVAILABLE with the system's reason.
+  // ReleaseUnheld. UNAVAILABLE with the system's reason.
   static absl::StatusOr<Segment> Create(uint64_t bytes, FileDescriptor* memory, FileDescriptor* watch);
 
   // Memory that a peer made. FAILED_PRECONDITION unless it has `bytes` and is sealed as Create does it; UNAVAILABLE if

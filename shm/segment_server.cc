@@ -109,7 +109,7 @@ class SegmentServer::Memory : public std::enable_shared_from_this<Memory> {
   };
 
   void ForgetGoneLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::erase_if(elsewhere_, [](const Elsewhere& held) { return !MemoryHeld(held.watch); });
+    std::erase_if(elsewhere_, [](const Elsewhere& held) { return ReleaseUnheld(held.watch); });
   }
 
   Mutex mutex_;

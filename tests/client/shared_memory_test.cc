@@ -177,11 +177,11 @@ TEST_CASE_METHOD(Fixture, "a segment that is lost is held no longer when another
   std::fill(commit.begin(), commit.end(), 1.0f);
   daemons.reset();
   daemons_end = FileDescriptor();
-  CHECK(MemoryHeld(watch));
+  CHECK_FALSE(ReleaseUnheld(watch));
   refusal = absl::ResourceExhaustedError("no room");
   v1::ExchangeHeader header = CommitHeader(1);
   REQUIRE(memory.Begin(&header, absl::InfiniteFuture()).ok());
-  CHECK_FALSE(MemoryHeld(watch));
+  CHECK(ReleaseUnheld(watch));
   CHECK(memory.commit_buffer().data() == commit.data());
   CHECK(All(commit, 1));
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -128,6 +129,26 @@ TEST_CASE("memory counts for as long as a peer holds it, though it has closed it
   CHECK(Refused(*server).code() == absl::StatusCode::kResourceExhausted);
   kept.clear();
   CHECK(Request(*server).id != third.id);
+}
+
+TEST_CASE("memory that a peer keeps by a path alone is emptied before it counts no longer") {
+  const auto server = Start();
+  std::vector<FileDescriptor> paths;
+  for (int i = 0; i < 12; ++i) {
+    GrantedSegment granted = Request(*server);
+    const Segment mapped = Map(granted);
+    const std::string name = "/proc/self/fd/" + std::to_string(granted.memory.get());
+    paths.emplace_back(open(name.c_str(), O_PATH | O_CLOEXEC));
+    REQUIRE(paths.back().valid());
+    granted = {};
+    REQUIRE(Await([&] { return server->segments() == 0; }));
+  }
+  CHECK(Await([&] { return server->bytes() == 0; }));
+  for (const FileDescriptor& path : paths) {
+    struct stat file {};
+    REQUIRE(fstat(path.get(), &file) == 0);
+    CHECK(file.st_blocks == 0);
+  }
 }
 
 TEST_CASE("memory that a peer lets go of late is let go of by the server without being asked") {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,21 +111,50 @@ TEST_CASE("a segment takes another's place with its floats, at its addresses") {
   CHECK(daemons.Floats(layout.commit_begin, 3000)[2999] == 3);
 }
 
+// The memory that it takes.
+int64_t PagesBytes(const FileDescriptor& file) {
+  struct stat is {};
+  REQUIRE(fstat(file.get(), &is) == 0);
+  return int64_t{is.st_blocks} * 512;
+}
+
+TEST_CASE("memory that only a path to it is left of is empty, and what a peer still maps stays as it is") {
+  FileDescriptor memory;
+  FileDescriptor watch;
+  std::optional<Segment> ours = Create(1 << 20, &memory, &watch);
+  auto theirs = Segment::Map(memory, 1 << 20);
+  REQUIRE(theirs.ok());
+  const FileDescriptor path(open(("/proc/self/fd/" + std::to_string(memory.get())).c_str(), O_PATH | O_CLOEXEC));
+  REQUIRE(path.valid());
+  float* const last = &theirs->Floats(4096, (1 << 18) - 1024)[(1 << 18) - 1025];
+  *last = 7;
+  ours.reset();
+  memory = FileDescriptor();
+  CHECK_FALSE(ReleaseUnheld(watch));
+  CHECK(*last == 7);
+  CHECK(PagesBytes(path) == 1 << 20);
+  auto elsewhere = Segment::Private(1 << 20);
+  REQUIRE(elsewhere.ok());
+  REQUIRE(elsewhere->Replace(&*theirs).ok());
+  CHECK(ReleaseUnheld(watch));
+  CHECK(PagesBytes(path) == 0);
+}
+
 TEST_CASE("memory is held until the last descriptor and the last mapping are gone, and its watch does not hold it") {
   FileDescriptor memory;
   FileDescriptor watch;
   std::optional<Segment> ours = Create(8192, &memory, &watch);
   auto theirs = Segment::Map(memory, 8192);
   REQUIRE(theirs.ok());
-  CHECK(MemoryHeld(watch));
+  CHECK_FALSE(ReleaseUnheld(watch));
   ours.reset();
-  CHECK(MemoryHeld(watch));
+  CHECK_FALSE(ReleaseUnheld(watch));
   memory = FileDescriptor();
-  CHECK(MemoryHeld(watch));
+  CHECK_FALSE(ReleaseUnheld(watch));
   auto elsewhere = Segment::Private(8192);
   REQUIRE(elsewhere.ok());
   REQUIRE(elsewhere->Replace(&*theirs).ok());
-  CHECK_FALSE(MemoryHeld(watch));
+  CHECK(ReleaseUnheld(watch));
 }
 
 // What a forked child of this process ends with: its exit code, or minus the signal.
@@ -171,7 +201,7 @@ TEST_CASE("a forked child neither holds its parent's segment nor writes into it"
   }
   segment.reset();
   memory = FileDescriptor();
-  CHECK(Await([&] { return !MemoryHeld(watch); }));
+  CHECK(Await([&] { return ReleaseUnheld(watch); }));
   close(go[1]);
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
