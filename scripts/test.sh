@@ -133,6 +133,7 @@ mpi() {
   check "a killed rank holds up nobody" tests/mpi/check.sh killed_rank
   check "ranks by the environment alone" tests/mpi/check.sh environment
   check "ranks by the environment alone that clash or fail" tests/mpi/check.sh environment_failure
+  check "a rank that has ended before rank 0 of a later launch" tests/mpi/check.sh relaunch
 }
 
 # run_junit REPORTS COMMAND...: COMMAND writes JUnit's reports to the folder REPORTS; adds up their test cases.

@@ -17,11 +17,15 @@ std::string RankName(int rank);
 // Thread-compatible.
 class Launch {
  public:
-  // `earlier`: what the daemon said before rank 0 joined. Ranks that were done by then are an earlier launch's, if rank
-  // 0 has been among them, as it is in every launch. `own_centers`: of an algorithm with a center for each worker.
+  // `earlier`: what the daemon said before this rank joined. Ranks that were done by then are an earlier launch's, if
+  // rank 0 has been among them, as it is in every launch. `own_centers`: of an algorithm with a center for each worker.
   Launch(std::string model, int size, bool own_centers, const v1::ServerStatus& earlier);
 
   void Update(const v1::ServerStatus& now);
+
+  // For the other ranks: false while there has been a rank 0 of an earlier launch alone. This launch's, when it comes,
+  // takes whoever was done by then for that launch's, too.
+  bool rank_0_came() const { return earlier_[0] == 0 || ranks_[0].worker != nullptr; }
 
   bool all_came() const;
   bool any_live() const;

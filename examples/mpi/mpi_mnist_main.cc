@@ -87,10 +87,15 @@ class Job {
   absl::Status Prepare();
   // Starts the daemon with the model and returns the address for all ranks.
   absl::StatusOr<std::string> StartDaemon(bool one_host);
-  // To the daemon, which this rank has not joined: why it won't train.
-  void TellFailure(const absl::Status& status) const;
+  // To the daemon, which this rank has not joined or has left: that it has ended, and how.
+  void TellEnd(const absl::Status& status) const;
+  // What rank 0 does.
   absl::Status Train();
+  // What another rank does beside a daemon that has seen earlier launches, if it is `prepared`.
+  absl::Status TakePart(const absl::Status& prepared);
   absl::Status TrainShare();
+  // Tells again how this rank has ended once rank 0 has come, who would take it for an earlier launch's otherwise.
+  void TellLateRank0(const absl::Status& status, Admin* admin, Launch* launch) const;
   // Waits until no rank trains any more: each has left, its lease has run out, it has ended without a word, or it
   // never came.
   absl::Status AwaitOthers(Admin* admin, Launch* launch) const;
@@ -154,17 +159,17 @@ absl::Status Job::Run() {
         &ranks_, [this] { return Prepare(); }, [this](bool one_host) { return StartDaemon(one_host); });
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
-    return Train();
+    return ranks_.rank == 0 ? Train() : TrainShare();
   }
   server_ = absl::GetFlag(FLAGS_server);
   auto ranks = RanksFromEnvironment();
   if (!ranks.ok()) return ranks.status();
   ranks_ = *std::move(ranks);
-  if (auto status = Prepare(); !status.ok()) {
-    TellFailure(status);
-    return status;
-  }
-  return Train();
+  const absl::Status prepared = Prepare();
+  if (ranks_.rank != 0) return TakePart(prepared);
+  if (prepared.ok()) return Train();
+  TellEnd(prepared);
+  return prepared;
 }
 
 absl::Status Job::Prepare() {
@@ -225,16 +230,45 @@ WorkerOptions Job::MakeWorkerOptions() const {
   return options;
 }
 
-void Job::TellFailure(const absl::Status& status) const {
+void Job::TellEnd(const absl::Status& status) const {
   WorkerOptions options = MakeWorkerOptions();
   options.join_timeout = std::min(options.join_timeout, kFarewellTimeout);
   options.transport = Transport::kAuto;
   const auto worker = Worker::Join(std::move(options));
-  if (worker.ok()) (*worker)->Leave(status.ToString(), kFarewellTimeout).IgnoreError();
+  if (worker.ok()) (*worker)->Leave(status.ok() ? "" : status.ToString(), kFarewellTimeout).IgnoreError();
+}
+
+absl::Status Job::TakePart(const absl::Status& prepared) {
+  const absl::Duration timeout = absl::GetFlag(FLAGS_join_timeout);
+  const auto admin = Admin::Connect(server_, prepared.ok() ? timeout : std::min(timeout, kFarewellTimeout));
+  const auto earlier = admin.ok() ? (*admin)->GetStatus() : admin.status();
+  if (!earlier.ok()) return prepared.ok() ? earlier.status() : prepared;
+  Launch launch(spec_.name(), ranks_.size, own_centers(), *earlier);
+  if (!prepared.ok()) TellEnd(prepared);
+  const absl::Status ended = prepared.ok() ? TrainShare() : prepared;
+  // Another process has this rank's name then.
+  if (!absl::IsAborted(ended)) TellLateRank0(ended, admin->get(), &launch);
+  return ended;
+}
+
+void Job::TellLateRank0(const absl::Status& status, Admin* admin, Launch* launch) const {
+  const absl::Time deadline = absl::Now() + absl::GetFlag(FLAGS_join_timeout);
+  for (bool late = false; true; late = true) {
+    const auto now = admin->GetStatus();
+    if (!now.ok()) return;
+    launch->Update(*now);
+    if (launch->rank_0_came()) {
+      if (late) TellEnd(status);
+      return;
+    }
+    if (absl::Now() >= deadline) break;
+    absl::SleepFor(kPollInterval);
+  }
+  std::fprintf(stderr, "mpi_mnist: rank %d: rank 0 of this launch has not come, and won't count this rank\n",
+               ranks_.rank);
 }
 
 absl::Status Job::Train() {
-  if (ranks_.rank != 0) return TrainShare();
   const auto admin = Admin::Connect(server_, absl::GetFlag(FLAGS_join_timeout));
   if (!admin.ok()) return admin.status();
   const auto earlier = (*admin)->GetStatus();
@@ -252,7 +286,7 @@ absl::Status Job::TrainShare() {
   const auto trained =
       RunWorker(MakeWorkerOptions(), {.epochs = absl::GetFlag(FLAGS_epochs), .overlap = absl::GetFlag(FLAGS_overlap)},
                 network_.get(), shard_.get(), [&joined](const Worker*, const TrainLoop*) { joined = true; });
-  if (!trained.ok() && !joined && !absl::IsDeadlineExceeded(trained.status())) TellFailure(trained.status());
+  if (!trained.ok() && !joined && !absl::IsDeadlineExceeded(trained.status())) TellEnd(trained.status());
   if (hosted() && ranks_.rank != 0 &&
       (absl::IsUnavailable(trained.status()) || absl::IsDeadlineExceeded(trained.status()))) {
     return absl::UnavailableError(

@@ -109,6 +109,39 @@ TEST_CASE("ranks that were there before rank 0 of a first launch count, and so d
   }
 }
 
+TEST_CASE(
+    "a rank knows whether rank 0 of its launch is still to come, and counts when it tells again that it has ended") {
+  const auto Ended = [](uint64_t rank_0, uint64_t rank_1) {
+    return Status()
+        .Model("m")
+        .Worker("rank-0", rank_0, v1::WorkerInfo::LEFT)
+        .Worker("rank-1", rank_1, v1::WorkerInfo::LEFT);
+  };
+  Launch second("m", 2, false, Ended(1, 1));
+  second.Update(Ended(1, 2));
+  CHECK_FALSE(second.rank_0_came());
+  // Which now takes rank 1 for the first launch's.
+  Launch of_rank_0("m", 2, false, Ended(1, 2));
+  second.Update(Ended(2, 2));
+  CHECK(second.rank_0_came());
+  of_rank_0.Update(Ended(2, 2));
+  CHECK(of_rank_0.Problems() == "rank 1 never came");
+  of_rank_0.Update(Ended(2, 3));
+  CHECK(of_rank_0.finished() == 2);
+  SECTION("in a first launch, which counts all") {
+    Launch first("m", 2, false, Status());
+    first.Update(Status().Model("m").Worker("rank-1", 1, v1::WorkerInfo::LEFT));
+    CHECK(first.rank_0_came());
+  }
+  SECTION("that has come already") {
+    Launch late(
+        "m", 2, false,
+        Status().Model("m").Worker("rank-0", 2, v1::WorkerInfo::LIVE).Worker("rank-1", 1, v1::WorkerInfo::LEFT));
+    late.Update(Ended(2, 2));
+    CHECK(late.rank_0_came());
+  }
+}
+
 TEST_CASE("an ensemble's ranks are those of its members, and the finished ones' centers count") {
   Launch launch("m", 3, true, Status());
   launch.Update(Status()

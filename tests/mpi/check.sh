@@ -194,7 +194,29 @@ environment_failure() {
     env PMI_RANK=0 PMI_SIZE=2 "$mpi_mnist" --server="$server" --model=data --data="$repo/data/mnist"
 }
 
-readonly cases='accuracy|ensemble|plugin|early_failure|killed_rank|environment|environment_failure'
+# The second launch with a model, where rank 1 has ended before rank 0 begins.
+relaunch() {
+  local rank_0=(env PMI_RANK=0 PMI_SIZE=2 "$mpi_mnist" --data="$repo/data/mnist" --epochs=1)
+  local rank_1=(env PMI_RANK=1 PMI_SIZE=2 "$mpi_mnist" --epochs=1)
+  start_daemon
+  run_ranks --epochs=1 "PMI_RANK=0 PMI_SIZE=2" "PMI_RANK=1 PMI_SIZE=2"
+  ((failed == 0)) || fail "the first launch failed"
+  "${rank_1[@]}" --server="$server" --data=/nowhere >"$folder/out.1" 2>&1 &
+  pids+=($!)
+  await rank_1_is failed
+  fails "1 of 2 ranks finished: rank 1 failed: NOT_FOUND.*/nowhere" "${rank_0[@]}" --server="$server"
+  "${rank_1[@]}" --server="$server" --data="$repo/data/mnist" >"$folder/out.1" 2>&1 &
+  pids+=($!)
+  await rank_1_is left
+  timeout 45 "${rank_0[@]}" --server="$server" >"$folder/out" 2>&1 || fail "rank 0 ended with $?"
+  grep -q "2 of 2 ranks finished" "$folder/out" || fail "not both ranks of a later launch finished"
+  wait "${pids[-1]}" || fail "rank 1 ended with $?"
+}
+
+# rank_1_is STATE: as the daemon says, of the model's default name.
+rank_1_is() { "$paramctl" show mnist --server="$server" | grep -q "rank-1 .*$1"; }
+
+readonly cases='accuracy|ensemble|plugin|early_failure|killed_rank|environment|environment_failure|relaunch'
 [[ ${1-} =~ ^($cases)$ ]] || {
   echo "usage: tests/mpi/check.sh $cases" >&2
   exit 2
