@@ -1,5 +1,7 @@
 #include "client/cli/paramctl.h"
 
+#include <new>
+
 #include "client/admin.h"
 #include "client/cli/arguments.h"
 #include "client/cli/verbs.h"
@@ -18,7 +20,13 @@ absl::Status RunVerb(const Invocation& invocation, const Output& to) {
   const auto admin = Admin::Connect(ServerAddress(invocation.arguments), *timeout);
   if (absl::IsInvalidArgument(admin.status())) return UsageError(std::string(admin.status().message()));
   if (!admin.ok()) return admin.status();
-  const auto status = FindVerb(*invocation.verb)(**admin, invocation.arguments, to);
+  absl::Status status;
+  try {
+    status = FindVerb(*invocation.verb)(**admin, invocation.arguments, to);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "there is no memory for it here: a center takes 4 bytes for each parameter; use a machine with more");
+  }
   if (status.ok() && !to.out.flush()) return absl::UnavailableError("can't write to standard output");
   return status;
 }

@@ -40,7 +40,8 @@ bool OnOneHost(int size) {
 
 }  // namespace
 
-absl::StatusOr<std::string> MeetByMpi(Ranks* ranks, const std::function<absl::Status()>& prepare,
+absl::StatusOr<std::string> MeetByMpi(Ranks* ranks, const std::string& specification,
+                                      const std::function<absl::Status()>& prepare,
                                       const std::function<absl::StatusOr<std::string>(bool one_host)>& make_message) {
   // Before MPI adds variables of its own.
   const auto launched = RanksFromEnvironment();
@@ -60,6 +61,13 @@ absl::StatusOr<std::string> MeetByMpi(Ranks* ranks, const std::function<absl::St
   ranks->size = size;
   MPI_Comm_rank(MPI_COMM_WORLD, &ranks->rank);
   if (auto status = Agree(*ranks, prepare()); !status.ok()) return status;
+  absl::Status same;
+  if (Broadcast(0, specification) != specification) {
+    same = absl::InvalidArgumentError(
+        "its flags describe another model than rank 0's; give all ranks the same --model, --layers, --algorithm, "
+        "--consistency, --window and --learning_rate");
+  }
+  if (auto status = Agree(*ranks, same); !status.ok()) return status;
   const bool one_host = OnOneHost(size);
   absl::StatusOr<std::string> message("");
   if (ranks->rank == 0) message = make_message(one_host);

@@ -156,7 +156,8 @@ absl::StatusOr<std::unique_ptr<Job>> Job::Create() {
 absl::Status Job::Run() {
   if (hosted()) {
     auto server = MeetByMpi(
-        &ranks_, [this] { return Prepare(); }, [this](bool one_host) { return StartDaemon(one_host); });
+        &ranks_, spec_.SerializeAsString(), [this] { return Prepare(); },
+        [this](bool one_host) { return StartDaemon(one_host); });
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     return ranks_.rank == 0 ? Train() : TrainShare();

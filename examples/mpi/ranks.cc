@@ -60,7 +60,15 @@ absl::StatusOr<Ranks> RanksFrom(const std::vector<std::string>& environments) {
   for (const Family& family : kFamilies) {
     if (Value(own, family.rank).has_value() && Value(own, family.size).has_value()) families.push_back(family);
   }
-  if (families.empty()) return Ranks();
+  if (families.empty()) {
+    for (const Family& family : kFamilies) {
+      const auto rank = Value(own, family.rank);
+      if (!rank.has_value()) continue;
+      return absl::InvalidArgumentError(absl::StrCat("the environment says ", family.rank, "=", *rank, ", but not ",
+                                                     family.size, "; set both, or neither for one rank alone"));
+    }
+    return Ranks();
+  }
   for (size_t i = 1; i < environments.size() && families.size() > 1; ++i) {
     std::vector<Family> inner;
     for (const Family& family : families) {

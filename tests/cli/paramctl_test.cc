@@ -21,6 +21,8 @@
 #include "client/worker.h"
 #include "server/server.h"
 #include "tests/support/await.h"
+#include "tests/support/memory_limit.h"
+#include "tests/support/skip.h"
 
 namespace paramd::cli {
 namespace {
@@ -163,6 +165,16 @@ TEST_CASE("A file name that is too long is told, naming the file") {
   const Result result = house.Run({"pull", "m", path});
   CHECK(result.exit_code == 1);
   CHECK_THAT(result.err, Catch::Contains(path + ": can't create it: File name too long"));
+}
+
+TEST_CASE("A center that there is no memory for is an error") {
+  if (!testing::kMemoryCanBeLimited) return testing::Skip("sanitizers need all of the address space");
+  const House house;
+  house.Must({"create", "m", "--algorithm=downpour", "--tensor=w:1073741824"});
+  const testing::MemoryLimit limit(uint64_t{1} << 30);
+  const Result result = house.Run({"pull", "m", house.File("out")});
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.err, Catch::Contains("there is no memory for it here"));
 }
 
 TEST_CASE("With - data go to standard output, and words to standard error") {

@@ -29,10 +29,14 @@ TEST_CASE("each launcher's variables tell rank and size") {
   RequireRanks({Environment({"SLURM_PROCID=3", "SLURM_NTASKS=4"})}, 3, 4);
 }
 
-TEST_CASE("without variables, or with half of a pair, it is one rank of one") {
+TEST_CASE("without variables it is one rank of one, and a rank without a size is refused") {
   RequireRanks({}, 0, 1);
   RequireRanks({Environment({"HOME=/"})}, 0, 1);
-  RequireRanks({Environment({"PMI_RANK=2", "MY_PMI_SIZE=3"})}, 0, 1);
+  // As in a batch system's allocation, outside of its launches.
+  RequireRanks({Environment({"SLURM_NTASKS=3"})}, 0, 1);
+  const auto half = RanksFrom({Environment({"PMI_RANK=2", "MY_PMI_SIZE=3"})});
+  REQUIRE_FALSE(half.ok());
+  CHECK_THAT(std::string(half.status().message()), Catch::Contains("PMI_RANK=2, but not PMI_SIZE"));
 }
 
 TEST_CASE("a batch system's variables around another launcher's make no rank") {

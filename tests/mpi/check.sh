@@ -91,6 +91,8 @@ early_failure() {
   # mpirun ends the other before or after it has told the cause.
   fails "rank 1: NOT_FOUND.*/nowhere\|rank 0: ABORTED: rank 1 failed: NOT_FOUND" \
     "${launch[@]}" -n 1 "${train[@]}" : -n 1 "$mpi_mnist" --data=/nowhere
+  fails "rank 1: INVALID_ARGUMENT.*another model than rank 0's\|rank 0: ABORTED: rank 1 failed: INVALID_ARGUMENT" \
+    "${launch[@]}" -n 1 "${train[@]}" --algorithm=adag : -n 1 "${train[@]}" --algorithm=easgd
   fails "rank [01]: .*consistency 'sometimes'" "${launch[@]}" -n 2 "${train[@]}" --consistency=sometimes
   fails "rank [01]: .*can't run /nowhere" "${launch[@]}" -n 2 "${train[@]}" --paramd=/nowhere
   # Nobody can join: rank 0, which hosts the daemon, lets the others find out.

@@ -1,15 +1,12 @@
 // A commit that there is no memory for: refused, and nothing has changed.
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "server/model.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/memory_limit.h"
 #include "tests/support/model_worker.h"
 #include "tests/support/skip.h"
 
@@ -18,30 +15,8 @@ namespace {
 
 constexpr size_t kFloats = size_t{32} << 20;  // 128 MiB
 
-// Leaves the process so much more address space, until its end.
-class Limit {
- public:
-  explicit Limit(uint64_t more) {
-    uint64_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    getrlimit(RLIMIT_AS, &before_);
-    const rlimit now{.rlim_cur = pages * static_cast<uint64_t>(getpagesize()) + more, .rlim_max = before_.rlim_max};
-    REQUIRE(setrlimit(RLIMIT_AS, &now) == 0);
-  }
-  ~Limit() { setrlimit(RLIMIT_AS, &before_); }
-
- private:
-  rlimit before_{};
-};
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 TEST_CASE("A commit that there is no memory for is refused, changes nothing and can be sent again") {
-  if (kSanitized) return Skip("sanitizers need all of the address space");
+  if (!kMemoryCanBeLimited) return Skip("sanitizers need all of the address space");
   const std::string consistency = GENERATE(as<std::string>(), "async", "sync");
   INFO(consistency);
   FakeClock clock;
@@ -54,7 +29,7 @@ TEST_CASE("A commit that there is no memory for is refused, changes nothing and 
   CommitBuffer commit = MakeBuffer(std::vector<float>(kFloats, 1));
   ExchangeAnswer answer;
   {
-    const Limit limit(uint64_t{32} << 20);
+    const MemoryLimit limit(uint64_t{32} << 20);
     model->Exchange(call, std::move(commit), Reservation(), [&](ExchangeAnswer got) { answer = std::move(got); });
   }
   if (consistency == "async") {
@@ -68,7 +43,7 @@ TEST_CASE("A commit that there is no memory for is refused, changes nothing and 
 }
 
 TEST_CASE("A round that there is no memory for is finished when there is") {
-  if (kSanitized) return Skip("sanitizers need all of the address space");
+  if (!kMemoryCanBeLimited) return Skip("sanitizers need all of the address space");
   FakeClock clock;
   const auto model = MakeModel(MakeSpec("downpour", kFloats, "sync"), {.clock = &clock});
   Initialize(model.get(), std::vector<float>(kFloats, 1));
@@ -78,7 +53,7 @@ TEST_CASE("A round that there is no memory for is finished when there is") {
   REQUIRE(a.waiting());
   const auto read = TakeSnapshot(model.get());
   {
-    const Limit limit(uint64_t{32} << 20);
+    const MemoryLimit limit(uint64_t{32} << 20);
     CHECK(b.Leave().ok());
     CHECK(a.waiting());
     model->Tick();
