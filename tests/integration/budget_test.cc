@@ -279,7 +279,9 @@ TEST_CASE("what is sent to a worker is released when it is gone or its model is,
   if (how == "fenced") REQUIRE(JoinByStub(&stub, "m", "w").incarnation() == 2);
   if (how == "deleted") REQUIRE(Connect(server->address())->DeleteModel("m").ok());
   CHECK(Await([&] { return server->GetStatus().in_flight_bytes() == 0; }));
-  CHECK_FALSE(session.Receive().has_value());
+  // Its stream ends, or it is refused: it may be gone before there is anything to send.
+  const auto answer = session.Receive();
+  CHECK((!answer.has_value() || answer->header.code() != 0));
 }
 
 TEST_CASE("what readers and initializers of a model hold is released when it is deleted") {
