@@ -37,6 +37,7 @@
 #include "examples/mnist/shard.h"
 #include "examples/mnist/stop_signal.h"
 #include "flags/command_line.h"
+#include "proto/address.h"
 
 ABSL_FLAG(std::string, server, "", "a running daemon, HOST:PORT or unix:PATH; empty: start one");
 ABSL_FLAG(std::string, paramd, "", "the daemon to start; empty: ../../server/paramd beside this program");
@@ -144,6 +145,10 @@ absl::StatusOr<Hyperparameters> GivenHyperparameters(const Algorithm& algorithm)
 
 absl::StatusOr<Plan> CheckFlags() {
   Plan plan;
+  if (const std::string server = absl::GetFlag(FLAGS_server); !server.empty()) {
+    const auto address = ParseServerAddress(server);
+    if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat("--server: ", address.status().message()));
+  }
   for (const auto& [name, value] :
        {std::pair("workers", absl::GetFlag(FLAGS_workers)), std::pair("epochs", absl::GetFlag(FLAGS_epochs)),
         std::pair("batch_size", absl::GetFlag(FLAGS_batch_size))}) {

@@ -30,6 +30,7 @@
 #include "examples/mnist/stop_signal.h"
 #include "flags/command_line.h"
 #include "process/tuning.h"
+#include "proto/address.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:5000", "the daemon, HOST:PORT or unix:PATH");
 ABSL_FLAG(std::string, model, "mnist", "the model to join");
@@ -137,6 +138,10 @@ struct Job {
 };
 
 absl::StatusOr<Job> CheckFlags() {
+  if (const std::string server = absl::GetFlag(FLAGS_server); !server.empty()) {
+    const auto address = ParseServerAddress(server);
+    if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat("--server: ", address.status().message()));
+  }
   const auto layers = ParseLayers(absl::GetFlag(FLAGS_layers));
   if (!layers.ok()) return layers.status();
   MlpOptions options{.layers = *layers, .seed = absl::GetFlag(FLAGS_seed)};

@@ -32,6 +32,7 @@
 #include "examples/mpi/ranks.h"
 #include "flags/command_line.h"
 #include "process/tuning.h"
+#include "proto/address.h"
 
 ABSL_FLAG(std::string, server, "",
           "a running daemon, HOST:PORT or unix:PATH: MPI is not used then; empty: rank 0 starts one");
@@ -121,6 +122,10 @@ class Job {
 };
 
 absl::StatusOr<std::unique_ptr<Job>> Job::Create() {
+  if (const std::string server = absl::GetFlag(FLAGS_server); !server.empty()) {
+    const auto address = ParseServerAddress(server);
+    if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat("--server: ", address.status().message()));
+  }
   if (absl::GetFlag(FLAGS_epochs) <= 0) return absl::InvalidArgumentError("--epochs must be positive");
   for (const std::string& plugin : absl::GetFlag(FLAGS_plugin)) {
     if (auto status = LoadPlugin(plugin); !status.ok()) return status;

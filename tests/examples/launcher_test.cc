@@ -183,6 +183,7 @@ TEST_CASE("bad flags end the launcher with exit code 2 before it starts anything
       {"--plugin=/nowhere.so", "/nowhere.so"},
       {"--wire=f64", "use f32, f16 or bf16"},
       {"--transport=tcp", "use auto, grpc or shm"},
+      {"--server=127.0.0.1:5000abc", "5000abc"},
   }));
   Launched launched({flag});
   CHECK(launched.Finish() == 2);
