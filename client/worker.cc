@@ -28,8 +28,6 @@ namespace {
 constexpr absl::Duration kLastCall = absl::Seconds(1);
 // And the question what became of the last commit, if steps depend on it.
 constexpr absl::Duration kLastQuestion = absl::Milliseconds(300);
-// Of what a worker says when it leaves: as much as the server keeps.
-constexpr size_t kMaxError = 1024;
 
 using Listener = std::function<void(absl::string_view)>;
 
@@ -267,7 +265,7 @@ absl::Status Worker::Impl::SendHeartbeat(absl::Time deadline, Cancellation* canc
 absl::Status Worker::Impl::SendLeave(absl::string_view error, absl::Time deadline) const {
   v1::LeaveRequest request;
   *request.mutable_participant() = participant_;
-  request.set_error(Shortened(Repaired(error), kMaxError));
+  request.set_error(Shortened(Repaired(error), kMaxLastWords));
   v1::LeaveReply reply;
   Cancellation never;
   Attempts attempts = NewAttempts(deadline, &never);

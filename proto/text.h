@@ -23,6 +23,9 @@ std::string Repaired(absl::string_view text);
 // within a character.
 std::string Shortened(absl::string_view text, size_t max);
 
+// Bytes that are kept of what a worker says when it leaves.
+inline constexpr size_t kMaxLastWords = 1024;
+
 // One line that does nothing to a terminal: repaired, with control characters, and those that are invisible or turn
 // the direction of writing, as escapes (\n, \x1b, \u{202e}). Printable text stays as it is.
 std::string Printable(absl::string_view text);

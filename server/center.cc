@@ -72,8 +72,6 @@ Center::Center(const Snapshot& snapshot, int state_vectors, std::shared_ptr<Appl
   for (int i = 0; i < state_vectors; ++i) state_.push_back(AllocateZeroed());
 }
 
-size_t Center::BlockSize(size_t block) const { return std::min(kBlockFloats, floats_ - block * kBlockFloats); }
-
 Center::Vector Center::AllocateZeroed() const {
   Vector vector;
   for (size_t begin = 0; begin < floats_; begin += kBlockFloats) {

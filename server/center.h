@@ -92,7 +92,6 @@ class Center {
   using Vector = std::vector<BlockRef>;
 
   Vector AllocateZeroed() const;
-  size_t BlockSize(size_t block) const;
   // What one pass writes to.
   struct Pass {
     Vector blocks;

@@ -9,8 +9,6 @@
 namespace paramd {
 namespace {
 
-// Of what a worker says when it leaves.
-constexpr size_t kMaxErrorLength = 1024;
 // A model of so many floats takes as long to apply a commit as it takes to wake a thread several times over; and so
 // does any whose last merge took so long.
 constexpr size_t kLongFloats = kBlockFloats;
@@ -21,6 +19,8 @@ constexpr int kMaxReportRecords = 10'000;
 constexpr size_t kDescribedMembers = 256;
 
 }  // namespace
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down; try again when it is back"); }
 
 Model::Model(CheckedSpec spec, ModelOptions options)
     : spec_(std::move(spec)),
@@ -38,7 +38,7 @@ Model::Model(CheckedSpec spec, ModelOptions options)
       rule_(MakeRule(spec_.consistency, keeps_answers_)),
       membership_(&spec_.spec.name(), rule_.get(), options_.max_workers) {}
 
-Model::~Model() { Close(absl::UnavailableError("the server is shutting down; try again when it is back")); }
+Model::~Model() { Close(ShuttingDown()); }
 
 void Model::Post(std::function<void()> task) {
   // Not from the destructor.
@@ -135,7 +135,7 @@ absl::Status Model::Leave(const Caller& caller, const std::string& error) {
   const auto member = membership_.Find(caller);
   if (!member.ok()) return member.status();
   if ((*member)->left()) return absl::OkStatus();
-  const std::string message = Shortened(error, kMaxErrorLength);
+  const std::string message = Shortened(error, kMaxLastWords);
   TellLocked(ModelEvent::Kind::kLeft, member->get(), &effects, message);
   RetireLocked(member->get(), error.empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED, message, &effects);
   return absl::OkStatus();

@@ -37,6 +37,9 @@
 
 namespace paramd {
 
+// UNAVAILABLE: what everybody is told while the server shuts down.
+absl::Status ShuttingDown();
+
 struct ModelOptions {
   const Clock* clock = Clock::Steady();
   absl::Duration lease = absl::Seconds(30);

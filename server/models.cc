@@ -22,8 +22,6 @@ std::string Named(std::vector<std::string> names) {
   return absl::StrJoin(names, ", ");
 }
 
-absl::Status Draining() { return absl::UnavailableError("the server is shutting down; try again when it is back"); }
-
 }  // namespace
 
 Models::Models(ModelsOptions options)
@@ -78,7 +76,7 @@ absl::StatusOr<v1::ModelInfo> Models::Create(const v1::ModelSpec& spec) {
     std::shared_ptr<Model> model;
     {
       MutexLock lock(&mutex_);
-      if (draining_) return Draining();
+      if (draining_) return ShuttingDown();
       if (const auto it = models_.find(spec.name()); it != models_.end()) {
         model = it->second.model;
       } else {
@@ -137,7 +135,7 @@ absl::StatusOr<std::shared_ptr<Model>> Models::Find(const v1::Participant& parti
 }
 
 absl::StatusOr<Models::Entry> Models::FindLocked(const std::string& name) const {
-  if (draining_) return Draining();
+  if (draining_) return ShuttingDown();
   if (const auto it = models_.find(name); it != models_.end()) return it->second;
   std::vector<std::string> names;
   for (const auto& [other, model] : models_) {
@@ -330,12 +328,12 @@ void Models::Drain() {
     MutexLock lock(&mutex_);
     draining_ = true;
   }
-  for (const auto& model : List()) model->Drain(Draining());
+  for (const auto& model : List()) model->Drain(ShuttingDown());
 }
 
 void Models::Close() {
   Drain();
-  for (const auto& model : List()) model->Close(Draining());
+  for (const auto& model : List()) model->Close(ShuttingDown());
 }
 
 }  // namespace paramd

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -38,6 +39,9 @@ bool IsAt(int file, const std::string& path) {
          own.st_ino == there.st_ino;
 }
 
+// Without its name if it can be, else, as it is a mount, without its content. False if neither can be.
+bool RemoveOrEmpty(int file, const std::string& path) { return unlink(path.c_str()) == 0 || ftruncate(file, 0) == 0; }
+
 // Nobody's file is removed because of a wrong flag.
 bool IsPortFile(int file) {
   if (fgetxattr(file, kMark, nullptr, 0) < 0 && errno != ENOTSUP) return false;
@@ -55,10 +59,8 @@ void RemoveLeftOver(const std::string& path) {
   if (file < 0) return;
   const absl::Cleanup closer = [file] { close(file); };
   if (flock(file, LOCK_EX | LOCK_NB) != 0 || !IsPortFile(file)) return;
-  char* const target = realpath(path.c_str(), nullptr);
-  // A file that is a mount stays.
-  if (target != nullptr && IsAt(file, target) && unlink(target) != 0 && ftruncate(file, 0) != 0) return;
-  std::free(target);
+  const std::unique_ptr<char, decltype(&std::free)> target(realpath(path.c_str(), nullptr), &std::free);
+  if (target != nullptr && IsAt(file, target.get())) RemoveOrEmpty(file, target.get());
 }
 
 }  // namespace
@@ -102,8 +104,7 @@ void PortFile::Remove() {
   if (!file_.has_value() || file_->special()) return;
   bool whole = false;
   const bool mine = IsAt(file_->descriptor(), file_->target()) && ReadLine(file_->target(), &whole) == line_;
-  // A file that is a mount stays, without a port in it.
-  if (mine && unlink(file_->target().c_str()) != 0 && ftruncate(file_->descriptor(), 0) != 0) return;
+  if (mine && !RemoveOrEmpty(file_->descriptor(), file_->target())) return;
   file_.reset();
 }
 

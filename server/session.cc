@@ -28,8 +28,6 @@ constexpr size_t kMaxWaitingBytes = kMaxHeaderChunkBytes + (size_t{4} << 10);
 // A peer makes progress with so many bytes, or with all that is left: less in a stall timeout is none.
 constexpr uint64_t kProgressBytes = uint64_t{1} << 20;
 
-absl::Status Draining() { return absl::UnavailableError("the server is shutting down; try again when it is back"); }
-
 size_t ChunkBytes(const DecodedExchange& message) {
   size_t bytes = 0;
   for (const std::string_view piece : message.data) bytes += piece.size();
@@ -127,7 +125,7 @@ void Session::Drain() {
     if (at_ != At::kReading || exchange_ != nullptr) return;
     at_ = At::kNowhere;
   }
-  End(Draining());
+  End(ShuttingDown());
 }
 
 void Session::Abandon() {
@@ -186,7 +184,7 @@ void Session::Read() {
   {
     MutexLock lock(&mutex_);
     if (exchange_ != nullptr) gone = exchange_->gone;
-    if (gone.ok() && draining_ && exchange_ == nullptr) gone = Draining();
+    if (gone.ok() && draining_ && exchange_ == nullptr) gone = ShuttingDown();
     if (gone.ok()) at_ = At::kReading;
   }
   if (!gone.ok()) return End(gone);

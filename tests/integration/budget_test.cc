@@ -23,16 +23,22 @@ constexpr uint64_t kLargeBytes = kLargeFloats * sizeof(float);
 
 uint64_t ResidentBytes(Daemon* daemon) { return daemon->process().StatusNumber("RssAnon") * 1024; }
 
+// Readers of "m", which has kLargeFloats, that take all the room there is and do not read.
+std::vector<std::unique_ptr<StubSession>> Hoard(Server* server, v1::ParameterServer::Stub* stub) {
+  std::vector<std::unique_ptr<StubSession>> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.push_back(std::make_unique<StubSession>(stub));
+    REQUIRE(readers.back()->Send(PullHeader("m")));
+  }
+  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  return readers;
+}
+
 TEST_CASE("readers that ask for a center and never read it don't starve the others") {
   const auto server = StartServer({.stall_timeout = absl::Milliseconds(500)});
   CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
   v1::ParameterServer::Stub stub(OpenChannel(server->address()));
-  std::vector<std::unique_ptr<StubSession>> readers;
-  for (int i = 0; i < 2; ++i) {
-    readers.push_back(std::make_unique<StubSession>(&stub));
-    REQUIRE(readers.back()->Send(PullHeader("m")));
-  }
-  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  const std::vector<std::unique_ptr<StubSession>> readers = Hoard(server.get(), &stub);
   CHECK(ReadCenter(server->address(), "m").first.size() == kLargeFloats);
   // Theirs are cancelled.
   for (const auto& reader : readers) CHECK_FALSE(reader->Receive().has_value());
@@ -304,12 +310,7 @@ TEST_CASE("a worker whose lease ran out while its pull waited for room gets none
   const auto server = StartServer({.lease = absl::Milliseconds(300)});
   CreateModel(server->address(), Spec("m", "downpour", kLargeFloats), std::vector<float>(kLargeFloats, 1));
   v1::ParameterServer::Stub stub(OpenChannel(server->address()));
-  std::vector<std::unique_ptr<StubSession>> hoarders;
-  for (int i = 0; i < 2; ++i) {
-    hoarders.push_back(std::make_unique<StubSession>(&stub));
-    REQUIRE(hoarders.back()->Send(PullHeader("m")));
-  }
-  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  std::vector<std::unique_ptr<StubSession>> hoarders = Hoard(server.get(), &stub);
   v1::ExchangeHeader pull = PullHeader("m");
   *pull.mutable_participant() = JoinByStub(&stub, "m", "w");
   pull.set_wait_ms(60'000);
@@ -454,12 +455,7 @@ TEST_CASE("a pull that gets its room after its worker left pins nothing") {
   const auto server = StartServer();
   CreateModel(server->address(), Spec("m", "adaptive_adag", kLargeFloats), std::vector<float>(kLargeFloats, 1));
   v1::ParameterServer::Stub stub(OpenChannel(server->address()));
-  std::vector<std::unique_ptr<StubSession>> hoarders;
-  for (int i = 0; i < 2; ++i) {
-    hoarders.push_back(std::make_unique<StubSession>(&stub));
-    REQUIRE(hoarders.back()->Send(PullHeader("m")));
-  }
-  REQUIRE(Await([&] { return server->GetStatus().in_flight_bytes() == 2 * kLargeBytes; }));
+  std::vector<std::unique_ptr<StubSession>> hoarders = Hoard(server.get(), &stub);
   const v1::Participant worker = JoinByStub(&stub, "m", "w");
   StubSession session(&stub);
   v1::ExchangeHeader pull = PullHeader("m");
@@ -467,11 +463,7 @@ TEST_CASE("a pull that gets its room after its worker left pins nothing") {
   pull.set_wait_ms(60'000);
   REQUIRE(session.Send(pull));
   REQUIRE(Await([&] { return server->GetStatus().queued_exchanges() == 1; }));
-  grpc::ClientContext context;
-  v1::LeaveRequest request;
-  *request.mutable_participant() = worker;
-  v1::LeaveReply reply;
-  REQUIRE(stub.Leave(&context, request, &reply).ok());
+  Leave(&stub, worker);
   hoarders.clear();
   const auto answer = session.Receive();
   REQUIRE(answer.has_value());
