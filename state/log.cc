@@ -163,11 +163,12 @@ Log::~Log() {
   thread_.join();
 }
 
-uint64_t Log::Append(std::string head, LogPayload payload, std::function<void(const absl::Status&)> durable) {
+uint64_t Log::Append(std::string head, LogPayload payload, std::function<void(const absl::Status&)> durable,
+                     AppendMode mode) {
   MutexLock lock(&mutex_);
   if (queue_.empty()) changed_.Signal();
   const uint64_t position = next_++;
-  queue_.push_back({position, std::move(head), std::move(payload), std::move(durable)});
+  queue_.push_back({position, std::move(head), std::move(payload), std::move(durable), mode});
   ++state_.waiting;
   return position;
 }
@@ -183,30 +184,48 @@ LogState Log::state() const {
   return state_;
 }
 
+std::deque<Log::Entry> Log::KeepTrying(std::deque<Entry> group) {
+  std::deque<Entry> failed;
+  MutexLock lock(&mutex_);
+  // Nor can what comes after them be written.
+  for (Entry& entry : queue_) group.push_back(std::move(entry));
+  queue_.clear();
+  for (Entry& entry : group) {
+    const bool again = entry.mode == AppendMode::kUntilWritten && !stopping_;
+    (again ? queue_ : failed).push_back(std::move(entry));
+  }
+  return failed;
+}
+
 void Log::Run() {
   uint64_t dropped_before = 0;
+  bool failing = false;
   while (true) {
     std::deque<Entry> group;
     uint64_t drop_before = 0;
     {
       MutexLock lock(&mutex_);
+      if (failing && !queue_.empty() && drop_before_ == dropped_before && !stopping_) {
+        changed_.WaitWithTimeout(&mutex_, options_.retry_interval);
+      }
       while (queue_.empty() && drop_before_ == dropped_before && !stopping_) changed_.Wait(&mutex_);
       drop_before = drop_before_;
-      size_t bytes = 0;
-      while (!queue_.empty() && bytes < kGroupBytes) {
+      if (queue_.empty() && drop_before == dropped_before) break;
+      for (size_t bytes = 0; !queue_.empty() && bytes < kGroupBytes; queue_.pop_front()) {
         bytes += queue_.front().head.size() + queue_.front().payload.bytes();
         group.push_back(std::move(queue_.front()));
-        queue_.pop_front();
       }
-      if (group.empty() && stopping_) break;
     }
+    // May make room.
     if (drop_before != dropped_before) {
       Drop(drop_before);
       dropped_before = drop_before;
     }
     if (group.empty()) continue;
     const absl::Status written = Write(group);
+    failing = !written.ok();
     Note(written);
+    if (failing) group = KeepTrying(std::move(group));
     for (Entry& entry : group) {
       entry.payload = {};
       const bool too_large = entry.head.size() > kMaxRecordHeadBytes;

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "state/log_segment.h"
 #include "sync/mutex.h"
 
@@ -43,11 +44,18 @@ struct LogRecord {
   std::shared_ptr<const void> owner;
 };
 
+// What becomes of a record that can't be written, for lack of room for example.
+enum class AppendMode {
+  kOrFail,        // it fails
+  kUntilWritten,  // it is tried again until it is written, and fails only with the log's end
+};
+
 struct LogOptions {
   // A segment that has grown so large is the last one's predecessor.
   uint64_t segment_bytes = uint64_t{256} << 20;
   // Positions are greater than this, also if the log that is there ends before.
   uint64_t after = 0;
+  absl::Duration retry_interval = absl::Seconds(1);
   // What an operator should know: a torn tail that was cut off; that nothing can be written any more, and that it can
   // again. On the thread of Open, and on the log's, under no lock. May be null.
   std::function<void(const std::string&)> say;
@@ -67,8 +75,9 @@ struct LogState {
 // checked by CRC-32 and chained to the one before. A record that is being written when the process or the machine ends
 // is gone, with those after it, which nobody was told of. Thread-safe.
 //
-// Whoever has no room or can't write fails what waits, lets the file end where it did, and tries again with the next
-// record.
+// Without room, or if the disk fails otherwise, the file is made to end where it did, and writing is tried again with
+// the next record, each retry_interval if some wait for that, and when segments were removed. No record is ever written
+// before one that was appended earlier.
 class Log {
  public:
   // Reads what is there, oldest first, and is ready for more. `folder` is made if its parent is there, and must be
@@ -82,7 +91,7 @@ class Log {
   static absl::StatusOr<LogState> Read(const std::string& folder, std::function<absl::Status(const LogRecord&)> replay,
                                        std::function<void(const std::string&)> say);
 
-  // Writes what waits.
+  // Writes what waits, or fails it.
   ~Log();
 
   Log(const Log&) = delete;
@@ -90,9 +99,10 @@ class Log {
 
   // The order of calls is the order of records. Returns the record's position: 1, 2, …; those of records that could not
   // be written are not used again. `durable` is called once, on the log's thread, under no lock, in the order of
-  // positions: OK, the record is on disk; RESOURCE_EXHAUSTED, there is no room; else the system's error. The log has
-  // let go of `payload` by then. INVALID_ARGUMENT: the head has more than kMaxRecordHeadBytes.
-  uint64_t Append(std::string head, LogPayload payload, std::function<void(const absl::Status&)> durable);
+  // positions but for what fails: OK, the record is on disk; RESOURCE_EXHAUSTED, there is no room; else the system's
+  // error. The log has let go of `payload` by then. INVALID_ARGUMENT: the head has more than kMaxRecordHeadBytes.
+  uint64_t Append(std::string head, LogPayload payload, std::function<void(const absl::Status&)> durable,
+                  AppendMode mode = AppendMode::kOrFail);
 
   // Nobody needs the records before `position` any more. Soon, segments that have no others are removed.
   void DropBefore(uint64_t position);
@@ -105,6 +115,7 @@ class Log {
     std::string head;
     LogPayload payload;
     std::function<void(const absl::Status&)> durable;
+    AppendMode mode = AppendMode::kOrFail;
   };
   // One that is complete.
   struct Segment {
@@ -125,6 +136,8 @@ class Log {
 
   // Of the log's thread.
   void Run();
+  // Returns those that failed for good; the others are in the queue again.
+  std::deque<Entry> KeepTrying(std::deque<Entry> group);
   absl::Status Write(const std::deque<Entry>& entries);
   absl::Status BeginSegment();
   void EndSegment();

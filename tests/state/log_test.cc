@@ -112,6 +112,26 @@ class Results {
   std::vector<absl::Status> results_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Of this process' files.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &old_) == 0);
+    rlimit low = old_;
+    low.rlim_cur = bytes;
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
+  }
+  ~FileSizeLimit() {
+    Lift();
+    signal(SIGXFSZ, handler_);
+  }
+  void Lift() const { setrlimit(RLIMIT_FSIZE, &old_); }
+
+ private:
+  const sighandler_t handler_;
+  rlimit old_{};
+};
+
 void AppendAndWait(Log* log, const std::string& head, std::vector<std::string> pieces) {
   Results results;
   log->Append(head, PayloadOf(std::move(pieces)), results.Next());
@@ -360,21 +380,14 @@ TEST_CASE("What there is no room for fails, and the next record is written once 
   {
     auto log = Open(folder, &found);
     AppendAndWait(log.get(), "before", {});
-    // Of this process, until it is raised again.
-    rlimit old{};
-    REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
-    const auto handler = signal(SIGXFSZ, SIG_IGN);
-    rlimit low = old;
-    low.rlim_cur = 50'000;
-    REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
+    const FileSizeLimit limit(50'000);
     Results results;
     log->Append("too large", PayloadOf({std::string(100'000, 'x')}), results.Next());
     const absl::Status failed = results.First(1)[0];
     log->Append("too large", PayloadOf({std::string(100'000, 'x')}), results.Next());
     results.First(2);
     const absl::Status problem = log->state().problem;
-    REQUIRE(setrlimit(RLIMIT_FSIZE, &old) == 0);
-    signal(SIGXFSZ, handler);
+    limit.Lift();
     INFO(failed);
     CHECK(failed.code() == absl::StatusCode::kResourceExhausted);
     CHECK(problem.code() == absl::StatusCode::kResourceExhausted);
@@ -383,6 +396,37 @@ TEST_CASE("What there is no room for fails, and the next record is written once 
     CHECK(found.said.size() == 2);
   }
   CHECK(ReadAgain(folder).records == std::vector<Record>{{1, "before", ""}, {4, "after", ""}});
+}
+
+TEST_CASE("What must be written waits for room, in its order, while what may fail does") {
+  const Folder folder;
+  Found found;
+  {
+    auto log = Open(folder, &found, {.retry_interval = absl::Milliseconds(5)});
+    AppendAndWait(log.get(), "before", {});
+    const FileSizeLimit limit(50'000);
+    Results waiting;
+    Results failing;
+    log->Append("large", PayloadOf({std::string(100'000, 'x')}), waiting.Next(), AppendMode::kUntilWritten);
+    log->Append("small", {}, waiting.Next(), AppendMode::kUntilWritten);
+    log->Append("may fail", {}, failing.Next());
+    CHECK(failing.First(1)[0].code() == absl::StatusCode::kResourceExhausted);
+    CHECK(log->state().waiting == 2);
+    limit.Lift();
+    for (const absl::Status& status : waiting.First(2)) CHECK(status.ok());
+  }
+  CHECK(ReadAgain(folder).records ==
+        std::vector<Record>{{1, "before", ""}, {2, "large", std::string(100'000, 'x')}, {3, "small", ""}});
+  // What still waits at the end of the log fails then.
+  Results waiting;
+  {
+    auto log = Open(folder, &found);
+    const FileSizeLimit limit(50'000);
+    log->Append("large", PayloadOf({std::string(100'000, 'x')}), waiting.Next(), AppendMode::kUntilWritten);
+    REQUIRE(Await([&] { return !log->state().problem.ok(); }));
+    log.reset();
+  }
+  CHECK(waiting.First(1)[0].code() == absl::StatusCode::kResourceExhausted);
 }
 
 TEST_CASE("What was said to be on disk is there after a kill -9, and nothing else than what was appended") {
