@@ -95,8 +95,9 @@ Admin::~Admin() {
   if (impl_->forked()) static_cast<void>(impl_.release());
 }
 
-absl::StatusOr<std::unique_ptr<Admin>> Admin::Connect(const std::string& server, absl::Duration timeout) {
-  auto connection = Connection::Open(server);
+absl::StatusOr<std::unique_ptr<Admin>> Admin::Connect(const std::string& server, absl::Duration timeout,
+                                                      const Security& security) {
+  auto connection = Connection::Open(server, security);
   if (!connection.ok()) return connection.status();
   return std::unique_ptr<Admin>(new Admin(std::make_unique<Impl>(*std::move(connection), timeout)));
 }

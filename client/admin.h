@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/exchanger.h"
+#include "client/security.h"
 #include "proto/paramd.pb.h"
 
 namespace paramd {
@@ -19,9 +20,11 @@ namespace paramd {
 // FAILED_PRECONDITION in a process that was forked since.
 class Admin {
  public:
-  // INVALID_ARGUMENT for a malformed address (HOST:PORT or unix:PATH). Does not connect yet.
+  // INVALID_ARGUMENT for a malformed address (HOST:PORT or unix:PATH; empty: PARAMD_SERVER), and for what is wrong with
+  // `security`. Does not connect yet.
   static absl::StatusOr<std::unique_ptr<Admin>> Connect(const std::string& server,
-                                                        absl::Duration timeout = absl::Seconds(30));
+                                                        absl::Duration timeout = absl::Seconds(30),
+                                                        const Security& security = {});
   ~Admin();
 
   // ALREADY_EXISTS if it exists and differs; INVALID_ARGUMENT says what is wrong with the spec.

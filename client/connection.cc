@@ -3,8 +3,10 @@
 #include <grpc/support/time.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/process_guard.h"
 #include "proto/status.h"
@@ -19,17 +21,28 @@ constexpr absl::Duration kForEver = absl::Hours(24 * 365);
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(const std::string& server, const Clock* clock) {
+absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(std::string server, const Security& security,
+                                                             const Clock* clock) {
+  if (const char* const environment = std::getenv("PARAMD_SERVER"); server.empty() && environment != nullptr) {
+    server = environment;
+  }
   auto address = ParseServerAddress(server);
   if (!address.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("the server's ", address.status().message()));
   }
   if (auto status = ProcessGuard::CheckConnecting(); !status.ok()) return status;
-  return std::shared_ptr<Connection>(new Connection(*std::move(address), clock));
+  auto credentials = Credentials::Load(security, *address);
+  if (!credentials.ok()) return credentials.status();
+  return std::shared_ptr<Connection>(new Connection(*std::move(address), *std::move(credentials), clock));
 }
 
-Connection::Connection(Address address, const Clock* clock)
-    : server_(address.ToString()), target_(address.Target()), clock_(clock), channel_(OpenChannel()) {}
+Connection::Connection(Address address, std::unique_ptr<Credentials> credentials, const Clock* clock)
+    : server_(address.ToString()),
+      target_(address.Target()),
+      clock_(clock),
+      credentials_(std::move(credentials)),
+      channel_generation_(generation()),
+      channel_(OpenChannel()) {}
 
 std::shared_ptr<grpc::Channel> Connection::OpenChannel() const {
   grpc::ChannelArguments arguments;
@@ -48,16 +61,28 @@ std::shared_ptr<grpc::Channel> Connection::OpenChannel() const {
   // Descriptions can be long, and the server is one that the user chose.
   arguments.SetMaxReceiveMessageSize(1 << 30);
   arguments.SetMaxSendMessageSize(-1);
-  return grpc::CreateCustomChannel(target_, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target_, credentials_->ForChannel(), arguments);
+}
+
+std::shared_ptr<grpc::Channel> Connection::Channel() {
+  const uint64_t now = generation();
+  MutexLock lock(&mutex_);
+  if (channel_generation_ != now) {
+    channel_generation_ = now;
+    channel_ = OpenChannel();
+  }
+  return channel_;
 }
 
 absl::Status Connection::CallWith(
     absl::FunctionRef<grpc::Status(v1::ParameterServer::Stub* stub, grpc::ClientContext* context)> call,
-    Attempts* attempts) const {
-  const auto stub = v1::ParameterServer::NewStub(channel_);
+    Attempts* attempts) {
   while (true) {
     if (auto cancelled = attempts->cancellation->status(); !cancelled.ok()) return cancelled;
+    const std::shared_ptr<grpc::Channel> channel = Channel();
+    const auto stub = v1::ParameterServer::NewStub(channel);
     grpc::ClientContext context;
+    Authorize(&context);
     context.set_deadline(Deadline(attempts->retry.attempt_deadline()));
     absl::Status status;
     {
@@ -72,7 +97,7 @@ absl::Status Connection::CallWith(
     }
     const absl::StatusOr<absl::Time> next = attempts->retry.Next(status, IsUnreachable(status));
     if (!next.ok()) return next.status();
-    if (auto cancelled = Pause(channel_.get(), *next, attempts->cancellation); !cancelled.ok()) return cancelled;
+    if (auto cancelled = Pause(channel.get(), *next, attempts->cancellation); !cancelled.ok()) return cancelled;
   }
 }
 
@@ -89,12 +114,35 @@ absl::Status Connection::Pause(grpc::Channel* channel, absl::Time until, Cancell
   }
 }
 
+absl::Status Connection::ExplainUnavailable(absl::string_view why) const {
+  // Both sides are there and don't understand each other, which waiting does not mend.
+  const auto unknown = [&](absl::string_view cause) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("there is no secure connection to paramd at ", server_, " (", why, "); ", cause));
+  };
+  if (absl::StrContains(why, "certificate verify failed")) {
+    return unknown(
+        "tls_ca does not hold the authority of its certificate, or that has expired; is it the right server?");
+  }
+  if (absl::StrContains(why, "is not in peer certificate")) {
+    return unknown("its certificate is not for the host that you connect to; use a name or address that is in it");
+  }
+  if (absl::StrContains(why, "wrong version number")) {
+    return unknown("what listens there does not speak TLS; start paramd with --tls_cert, or connect without tls_ca");
+  }
+  absl::string_view next_step = "is the daemon running, and is the address right?";
+  if (absl::StrContains(why, "Socket closed") || absl::StrContains(why, "http1.x")) {
+    next_step = credentials_->tls() ? "was it stopped, or does it want a certificate of its clients' (tls_cert)?"
+                                    : "was it stopped, or does it want TLS (tls_ca)?";
+  }
+  return absl::UnavailableError(absl::StrCat("can't reach paramd at ", server_, " (", why, "); ", next_step));
+}
+
 absl::Status Connection::Explain(const absl::Status& status, const grpc::ClientContext* call) const {
   if (call != nullptr && call->GetServerTrailingMetadata().count(kAnsweredKey) != 0) return status;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      return absl::UnavailableError(absl::StrCat("can't reach paramd at ", server_, " (", status.message(),
-                                                 "); is the daemon running, and is the address right?"));
+      return ExplainUnavailable(status.message());
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError(absl::StrCat("paramd at ", server_, " did not answer in time (",
                                                       status.message(),

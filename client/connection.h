@@ -14,11 +14,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cancellation.h"
+#include "client/credentials.h"
 #include "client/request_check.h"
 #include "client/retry.h"
+#include "client/security.h"
 #include "proto/address.h"
 #include "proto/paramd.grpc.pb.h"
 #include "sync/clock.h"
+#include "sync/mutex.h"
 
 namespace paramd {
 
@@ -33,15 +36,19 @@ struct Attempts {
 // One server: a channel for the control plane, and others for streams. Thread-safe.
 class Connection {
  public:
-  // INVALID_ARGUMENT for a malformed address (proto/address.h); FAILED_PRECONDITION where gRPC can't be used
-  // (ProcessGuard).
-  static absl::StatusOr<std::shared_ptr<Connection>> Open(const std::string& server,
+  // INVALID_ARGUMENT for a malformed address (proto/address.h), and for files or options of `security` that can't be
+  // used; FAILED_PRECONDITION where gRPC can't be used (ProcessGuard). An empty address is that of PARAMD_SERVER.
+  static absl::StatusOr<std::shared_ptr<Connection>> Open(std::string server, const Security& security,
                                                           const Clock* clock = Clock::Steady());
 
   const Clock* clock() const { return clock_; }
 
   // With a TCP connection of its own, so that nothing queues behind its bytes.
   std::shared_ptr<grpc::Channel> OpenChannel() const;
+  // Grows when the client's certificates have changed: an older channel would only connect with the old ones.
+  uint64_t generation() const { return credentials_->generation(); }
+  // Puts the client's token into a call.
+  void Authorize(grpc::ClientContext* call) const { credentials_->Authorize(call); }
 
   // One call of the control plane, tried again for as long as the server is unreachable. Whatever else it answers is
   // final. Errors: the server's, or those of `attempts`; INVALID_ARGUMENT for a name that is not UTF-8.
@@ -66,15 +73,22 @@ class Connection {
   gpr_timespec Deadline(absl::Time time) const;
 
  private:
-  Connection(Address address, const Clock* clock);
+  Connection(Address address, std::unique_ptr<Credentials> credentials, const Clock* clock);
+  absl::Status ExplainUnavailable(absl::string_view why) const;
+  // For the control plane.
+  std::shared_ptr<grpc::Channel> Channel();
   absl::Status CallWith(
       absl::FunctionRef<grpc::Status(v1::ParameterServer::Stub* stub, grpc::ClientContext* context)> call,
-      Attempts* attempts) const;
+      Attempts* attempts);
 
   const std::string server_;  // as people write it
   const std::string target_;  // as gRPC takes it
   const Clock* const clock_;
-  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<Credentials> credentials_;
+
+  Mutex mutex_;
+  uint64_t channel_generation_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace paramd

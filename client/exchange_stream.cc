@@ -145,11 +145,19 @@ ExchangeStream::ExchangeStream(std::shared_ptr<Connection> connection, Cancellat
 
 ExchangeStream::~ExchangeStream() { Close(/*broken=*/false).IgnoreError(); }
 
+void ExchangeStream::OpenChannel() {
+  const uint64_t generation = connection_->generation();
+  if (channel_ != nullptr && channel_generation_ == generation) return;
+  channel_generation_ = generation;
+  channel_ = connection_->OpenChannel();
+}
+
 absl::Status ExchangeStream::Start(absl::Time deadline) {
   if (call_ != nullptr && !call_->interrupted) return absl::OkStatus();
   Close(/*broken=*/false).IgnoreError();
-  if (channel_ == nullptr) channel_ = connection_->OpenChannel();
+  OpenChannel();
   call_ = std::make_unique<Call>();
+  connection_->Authorize(&call_->context);
   grpc::GenericStub stub(channel_);
   call_->stream = stub.PrepareCall(&call_->context, kExchangeMethod, &call_->queue);
   call_->interrupt.emplace(cancellation_, [call = call_.get()] {
@@ -257,7 +265,7 @@ void ExchangeStream::Acknowledge(const v1::ExchangeHeader& header) {
 }
 
 absl::Status ExchangeStream::Pause(absl::Time until) {
-  if (channel_ == nullptr) channel_ = connection_->OpenChannel();
+  OpenChannel();
   return connection_->Pause(channel_.get(), until, cancellation_);
 }
 

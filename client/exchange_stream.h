@@ -51,6 +51,8 @@ class ExchangeStream {
   struct Call;
   class Transfer;
 
+  // Unless there is one that still has the client's certificates.
+  void OpenChannel();
   absl::Status Start(absl::Time deadline);
   // Waits for one operation and returns whether it succeeded; DEADLINE_EXCEEDED at `deadline`.
   absl::StatusOr<bool> Step(absl::Time deadline);
@@ -63,7 +65,8 @@ class ExchangeStream {
   Cancellation* const cancellation_;
   const std::shared_ptr<ChunkPool> chunks_;
   std::shared_ptr<grpc::Channel> channel_;  // null: to be opened
-  std::unique_ptr<Call> call_;              // null: to be started
+  uint64_t channel_generation_ = 0;
+  std::unique_ptr<Call> call_;  // null: to be started
   bool writing_ = false;
   bool reading_ = false;
   bool arrived_ = false;  // the call's `in` holds a message

@@ -389,7 +389,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
     return absl::InvalidArgumentError("WorkerOptions::rpc_timeout must be positive");
   }
   options.on_event = GuardedEvents(std::move(options.on_event));
-  auto connection = Connection::Open(options.server);
+  auto connection = Connection::Open(options.server, options.security);
   if (!connection.ok()) return connection.status();
   auto impl = std::make_shared<Impl>(std::move(options), *std::move(connection));
   if (auto status = impl->Join(); !status.ok()) return status;

@@ -28,6 +28,7 @@
 #include "absl/types/span.h"
 #include "client/exchanger.h"
 #include "client/history_state.h"
+#include "client/security.h"
 #include "client/train.h"
 #include "client/window.h"
 #include "proto/paramd.pb.h"
@@ -46,10 +47,11 @@ enum class Transport {
 enum class Wire { kFloat32, kFloat16, kBfloat16 };
 
 struct WorkerOptions {
-  std::string server;        // HOST:PORT or unix:PATH
+  std::string server;        // HOST:PORT or unix:PATH; empty: PARAMD_SERVER
   std::string model;         // must exist, unless `create` is given
   std::string worker;        // unique in the model
   uint64_t incarnation = 0;  // of this name; 0: the server assigns the next one. A lower one than the last is refused
+  Security security;         // certificates and token
   // Creates the model first if it isn't there; `name` may be left empty. An identical one that exists is fine, a
   // different one is ALREADY_EXISTS.
   std::shared_ptr<const v1::ModelSpec> create;

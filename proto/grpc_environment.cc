@@ -18,6 +18,8 @@ absl::optional<std::string> GetEnv(const char* name) {
     const char* const option = std::getenv("PARAMD_GRPC_ENVIRONMENT");
     return option != nullptr && std::string_view(option) == "1";
   }();
+  // Whoever embeds the client gets its errors, not gRPC's words about them on standard error.
+  if (!wanted && std::string_view(name) == "GRPC_VERBOSITY") return "NONE";
   const char* const value = wanted ? std::getenv(name) : nullptr;
   return value == nullptr ? absl::nullopt : absl::optional<std::string>(value);
 }

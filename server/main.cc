@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
@@ -40,6 +41,10 @@
 ABSL_FLAG(std::string, listen, "127.0.0.1:5000",
           "where to listen: HOST:PORT (port 0: the system chooses) or unix:PATH");
 ABSL_FLAG(std::string, port_file, "", "write the port (or unix:PATH) to this file once the daemon listens");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file of the certificate to speak TLS with; may be replaced meanwhile");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of that certificate's key");
+ABSL_FLAG(std::string, tls_client_ca, "",
+          "PEM file of authorities: only clients with a certificate of theirs are let in");
 ABSL_FLAG(bool, insecure, false, "allow to listen beyond loopback without TLS");
 ABSL_FLAG(int, threads, 2, "threads that serve: one talks to the workers while the others apply large commits");
 ABSL_FLAG(int, apply_threads, 0, "threads that apply one commit to a large model; 0: one a core, at most 4");
@@ -104,6 +109,9 @@ class ModelLog : public EventSink {
 ServerOptions Options() {
   ServerOptions options;
   options.listen = absl::GetFlag(FLAGS_listen);
+  options.tls_cert = absl::GetFlag(FLAGS_tls_cert);
+  options.tls_key = absl::GetFlag(FLAGS_tls_key);
+  options.tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca);
   options.insecure = absl::GetFlag(FLAGS_insecure);
   options.threads = absl::GetFlag(FLAGS_threads);
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
@@ -126,6 +134,14 @@ absl::Status LoadPlugins() {
   return absl::OkStatus();
 }
 
+// Whether a line is due of what a peer can make happen at any rate: at most one a second.
+bool IsDue() {
+  static std::atomic<int64_t> next{0};
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  int64_t due = next;
+  return now >= due && next.compare_exchange_strong(due, now + 1);
+}
+
 absl::Status SetUpLog() {
   const std::string level = absl::GetFlag(FLAGS_log_level);
   const std::vector<std::string> levels = {"debug", "info", "warning", "error", "off"};
@@ -139,8 +155,12 @@ absl::Status SetUpLog() {
   google::protobuf::SetLogHandler([](google::protobuf::LogLevel, const char*, int, const std::string& message) {
     spdlog::debug("event=protobuf message=\"{}\"", Printable(message));
   });
-  gpr_set_log_function(
-      [](gpr_log_func_args* args) { spdlog::debug("event=grpc message=\"{}\"", Printable(args->message)); });
+  gpr_set_log_function([](gpr_log_func_args* args) {
+    const bool handshake = absl::StrContains(args->message, "Handshake failed");
+    const spdlog::level::level_enum shown = handshake && IsDue() ? spdlog::level::warn : spdlog::level::debug;
+    spdlog::log(shown, "event={} message=\"{}\"", handshake ? "tls_handshake_failed" : "grpc",
+                Printable(args->message));
+  });
   return absl::OkStatus();
 }
 
@@ -227,6 +247,7 @@ int Run() {
   options.reflect = MakeReflection();
   ModelLog model_log;
   options.events = &model_log;
+  options.security_log = [](const std::string& line) { spdlog::info("{}", line); };
   auto server = Server::Start(options);
   if (!server.ok()) return Fail(server.status(), kRuntime);
   const std::string& address = (*server)->address();

@@ -20,6 +20,7 @@
 #include "proto/text.h"
 #include "proto/version.h"
 #include "server/apply_pool.h"
+#include "server/certificates.h"
 #include "server/health.h"
 #include "server/listening.h"
 #include "server/models.h"
@@ -43,6 +44,9 @@ constexpr int kManyRecords = 256;
 
 // A tick that comes so much too late is nobody's fault but the machine's, or of whoever stopped this process.
 constexpr absl::Duration kOverslept = absl::Milliseconds(50);
+
+// Certificates that were replaced are in use this much later.
+constexpr absl::Duration kReloadInterval = absl::Seconds(1);
 
 uint64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -127,11 +131,20 @@ absl::Status Unpack(absl::StatusOr<Reply> result, Reply* reply) {
 absl::Status CheckOptions(const ServerOptions& options) {
   auto address = ParseListenAddress(options.listen);
   if (!address.ok()) return address.status();
-  if (!address->loopback() && !options.insecure) {
+  const bool tls = !options.tls_cert.empty();
+  if (tls != !options.tls_key.empty()) {
+    return absl::InvalidArgumentError("--tls_cert and --tls_key go together: a certificate and its key; give both");
+  }
+  if (!tls && !options.tls_client_ca.empty()) {
+    return absl::InvalidArgumentError(
+        "--tls_client_ca asks for clients' certificates, which are TLS's; give --tls_cert and --tls_key, too");
+  }
+  if (!address->loopback() && !options.insecure && !tls) {
     return absl::InvalidArgumentError(
         absl::StrCat("refusing to listen on ", options.listen,
-                     " without TLS: whoever reaches it could read and change every model; "
-                     "listen on 127.0.0.1 or a unix socket, or pass --insecure if the network is trusted"));
+                     " without TLS: whoever reaches it could read and change every model; give --tls_cert and "
+                     "--tls_key (`paramctl init-tls` makes them), listen on 127.0.0.1 or a unix socket, or pass "
+                     "--insecure if the network is trusted"));
   }
   if (options.threads < 1 || options.threads > 1024) {
     return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, "; use 1 to 1024"));
@@ -175,6 +188,11 @@ class Server::Impl : private EventSink {
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
+  // Takes new certificates.
+  void Reload();
+  void LogSecurity(const std::string& line) {
+    if (options_.security_log != nullptr) options_.security_log(line);
+  }
   // Passes events on; who is gone has its shared memory given up.
   bool Wants(ModelEvent::Kind kind) const override;
   void Tell(const ModelEvent& event) override;
@@ -189,6 +207,7 @@ class Server::Impl : private EventSink {
   Address bound_;                            // as the system knows it
   int port_ = 0;
   std::string address_;
+  std::unique_ptr<Certificates> certificates_;  // null: no TLS
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   SessionEnvironment environment_;
@@ -213,6 +232,8 @@ class Server::Impl : private EventSink {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time last_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Time next_reload_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Status reload_problem_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status Server::Impl::Start() {
@@ -225,10 +246,19 @@ absl::Status Server::Impl::Start() {
   } else if (auto status = ProbeListen(listen); !status.ok()) {
     return status;
   }
+  if (!options_.tls_cert.empty()) {
+    if (auto status =
+            Unpack(Certificates::Load(options_.tls_cert, options_.tls_key, options_.tls_client_ca), &certificates_);
+        !status.ok()) {
+      return status;
+    }
+  }
   if (auto status = ShareMemory(); !status.ok()) return status;
 
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(bound_.Target(), grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort(bound_.Target(),
+                           certificates_ != nullptr ? certificates_->credentials() : grpc::InsecureServerCredentials(),
+                           &port_);
   builder.RegisterService(&service_);
   builder.RegisterService(health_.service());
   builder.RegisterAsyncGenericService(&other_methods_);
@@ -422,6 +452,21 @@ void Server::Impl::Tell(const ModelEvent& event) {
   if (options_.events != nullptr && options_.events->Wants(event.kind)) options_.events->Tell(event);
 }
 
+void Server::Impl::Reload() {
+  if (certificates_ == nullptr) return;
+  const absl::StatusOr<bool> changed = certificates_->Reload();
+  bool news = changed.ok() && *changed;
+  {
+    MutexLock lock(&mutex_);
+    news = news || (!changed.ok() && changed.status() != reload_problem_);
+    reload_problem_ = changed.status();
+  }
+  if (!news) return;
+  LogSecurity(changed.ok() ? "event=reloaded what=certificates"
+                           : absl::StrCat("event=not_reloaded what=certificates reason=\"",
+                                          Printable(changed.status().message()), "; those from before go on\""));
+}
+
 // Leases and waits end at most this much too late.
 void Server::Impl::Tick() {
   const absl::Duration interval = std::clamp(options_.lease / 10, absl::Milliseconds(5), absl::Milliseconds(50));
@@ -438,11 +483,15 @@ void Server::Impl::Tick() {
       tick_posted_ = false;
       const absl::Time now = Clock::Steady()->Now();
       absl::Duration late;
+      bool reload = false;
       {
         MutexLock lock(&mutex_);
+        reload = now >= next_reload_;
+        if (reload) next_reload_ = now + kReloadInterval;
         late = now - std::max(due, last_tick_ + interval);
         last_tick_ = now;
       }
+      if (reload) Reload();
       models_.Tick(late > kOverslept ? late : absl::ZeroDuration());
     });
   }

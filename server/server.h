@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,7 +28,13 @@ namespace paramd {
 struct ServerOptions {
   // HOST:PORT or unix:PATH. Port 0: the system chooses one.
   std::string listen = "127.0.0.1:5000";
-  // Allows to listen beyond loopback without TLS: anybody who reaches the port can read and change every model.
+  // PEM files of the certificate to speak TLS with, and of its key; empty: no TLS. They may be replaced meanwhile.
+  std::string tls_cert;
+  std::string tls_key;
+  // PEM file of authorities: only clients with a certificate of theirs are let in. Needs tls_cert.
+  std::string tls_client_ca;
+  // Allows to listen beyond loopback without TLS, or for everybody: whoever reaches the port, or is on the way to it,
+  // can read and change every model.
   bool insecure = false;
   // Threads that serve: one talks to the workers while the others apply large commits. More than there are cores is of
   // no use.
@@ -53,7 +60,9 @@ struct ServerOptions {
   uint64_t max_history_bytes = uint64_t{256} << 20;
   const Clock* clock = Clock::Steady();  // for leases
   Reflect reflect;                       // null: no reflection service
-  EventSink* events = nullptr;           // is told what happens to models; null: nobody is
+  // Is told, as key=value, who did what, and what became of new certificates; null: nobody is. Thread-safe.
+  std::function<void(const std::string& line)> security_log;
+  EventSink* events = nullptr;  // is told what happens to models; null: nobody is
 };
 
 // INVALID_ARGUMENT says which option makes no sense. Start checks the same.

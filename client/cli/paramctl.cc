@@ -17,7 +17,7 @@ constexpr int kExitUsage = 2;
 absl::Status RunVerb(const Invocation& invocation, const Output& to) {
   const auto timeout = CallTimeout(invocation.arguments);
   if (!timeout.ok()) return timeout.status();
-  const auto admin = Admin::Connect(ServerAddress(invocation.arguments), *timeout);
+  const auto admin = Admin::Connect(ServerAddress(invocation.arguments), *timeout, SecurityOf(invocation.arguments));
   if (absl::IsInvalidArgument(admin.status())) return UsageError(std::string(admin.status().message()));
   if (!admin.ok()) return admin.status();
   absl::Status status;

@@ -89,6 +89,12 @@ const CommandSpec& ParamctlSpec() {
         .flags = {
             {"server", "HOST:PORT", kValue, "or unix:PATH; default: $PARAMD_SERVER, else 127.0.0.1:5000"},
             {"timeout", "SECONDS", kValue, "longest for one call, default 30; for `wait` in all, default: no end"},
+            {"token_file", "FILE", kValue, "holds a token that the server knows; default: $PARAMD_TOKEN_FILE"},
+            {"tls_ca", "FILE", kValue,
+             "speak TLS with servers whose certificate is these authorities'; default: $PARAMD_TLS_CA"},
+            {"tls_cert", "FILE", kValue, "own certificate, for servers that want one; default: $PARAMD_TLS_CERT"},
+            {"tls_key", "FILE", kValue, "its key; default: $PARAMD_TLS_KEY"},
+            {"insecure", "", kSwitch, "a token may go beyond this host without TLS; default: $PARAMD_INSECURE is 1"},
             {"json", "", kSwitch, "print JSON, for programs"},
             {"version", "", kSwitch, "print the version and exit"}}};
     for (const auto& [verb, function] : Table()) command->verbs.push_back(verb);

@@ -92,6 +92,14 @@ std::string ServerAddress(const Arguments& arguments) {
   return arguments.Value("server", environment == nullptr || *environment == '\0' ? "127.0.0.1:5000" : environment);
 }
 
+Security SecurityOf(const Arguments& arguments) {
+  return {.tls_ca = arguments.Value("tls_ca"),
+          .tls_cert = arguments.Value("tls_cert"),
+          .tls_key = arguments.Value("tls_key"),
+          .token_file = arguments.Value("token_file"),
+          .insecure = arguments.Has("insecure")};
+}
+
 absl::StatusOr<absl::Duration> CallTimeout(const Arguments& arguments) {
   const auto seconds = arguments.Number("timeout", kDefaultTimeoutSeconds, 0.001);
   if (!seconds.ok()) return seconds.status();
@@ -202,6 +210,7 @@ absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to) 
   auto worker = Worker::Join({.server = ServerAddress(arguments),
                               .model = name,
                               .worker = arguments.Value("worker"),
+                              .security = SecurityOf(arguments),
                               .join_timeout = *timeout,
                               .rpc_timeout = *timeout,
                               .stop = interrupt.token()});

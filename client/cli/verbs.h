@@ -44,6 +44,9 @@ Verb FindVerb(const VerbSpec& spec);
 // --server, else PARAMD_SERVER, else 127.0.0.1:5000.
 std::string ServerAddress(const Arguments& arguments);
 
+// --tls_ca, --tls_cert, --tls_key, --token_file and --insecure.
+Security SecurityOf(const Arguments& arguments);
+
 // --timeout. Usage error if it is no number of seconds.
 absl::StatusOr<absl::Duration> CallTimeout(const Arguments& arguments);
 

@@ -13,6 +13,7 @@ readonly directions=(
   "flags: algorithms proto shm state server client examples tests bench"
   "files: algorithms proto shm state server client examples tests bench"
   "sync: algorithms proto shm state server client examples tests bench"
+  "security: algorithms proto shm state server client examples tests bench"
   "process: algorithms proto shm state server client examples tests bench"
   "algorithms: proto shm state server client examples tests bench"
   "proto: algorithms shm state server client examples tests bench"
