@@ -104,10 +104,18 @@ def rename_symbols(private, others):
     tails = set.union(*(library.shared_tails() for library in private))
     places = {name: 0 for name in names}
     for whole, tail in tails:
-        if tail in names:
-            if whole not in names:
-                fail(f"can't rename {tail.decode()}, which is stored as the end of {whole.decode()}")
-            places[whole] = max(places[whole], len(whole) - len(tail))
+        if tail in names and whole not in names:
+            fail(f"can't rename {tail.decode()}, which is stored as the end of {whole.decode()}")
+    moved = True
+    while moved:
+        moved = False
+        for whole, tail in tails:
+            if tail not in names:
+                continue
+            before = len(whole) - len(tail)
+            place = max(places[tail], places[whole] - before)
+            moved = moved or (places[tail], places[whole]) != (place, place + before)
+            places[tail], places[whole] = place, place + before
     for whole, tail in tails:
         if whole in names:
             at = places[whole] - (len(whole) - len(tail))

@@ -232,7 +232,7 @@ class JvmTest {
         commit(again);
       }
     }
-    final Pattern tag = Pattern.compile("paramd-([0-9a-f]{12})-libgrpc_unsecure");
+    final Pattern tag = Pattern.compile("paramd-([0-9a-f]{12})-libgrpc");
     final Set<String> copies = new TreeSet<>();
     for (String path : libraries()) {
       final Matcher matcher = tag.matcher(path);
