@@ -34,6 +34,8 @@ GLIBC = re.compile(r"(linux-vdso|ld-linux-x86-64|libc|libm|libdl|libpthread|libr
 RUNTIME = re.compile(r"(libstdc\+\+|libgcc_s|libz)\.so")
 
 SHT_DYNSYM = 11
+SHN_UNDEF = 0
+SHN_ABS = 0xFFF1
 STB_WEAK = 2
 STB_GNU_UNIQUE = 10
 
@@ -64,7 +66,9 @@ class Library:
                 self.symbols.append((symbol, begin, bytes(self.elf[begin : self.elf.index(0, begin)])))
 
     def defined(self):
-        return {name for symbol, _, name in self.symbols if struct.unpack_from("<H", self.elf, symbol + 6)[0] != 0}
+        """But for names of versions, which stand among the symbols, too."""
+        sections = ((name, struct.unpack_from("<H", self.elf, symbol + 6)[0]) for symbol, _, name in self.symbols)
+        return {name for name, section in sections if section not in (SHN_UNDEF, SHN_ABS)}
 
     def shared_tails(self):
         """Pairs of names of which the second one is stored as the first one's end."""
