@@ -89,6 +89,8 @@ class ExchangeStream::Transfer {
   v1::ReplyHeader& reply() { return reply_; }
 
   grpc::ByteBuffer NextMessage(ChunkPool* chunks);
+  // Makes what NextMessage will return, while the system still takes the one before.
+  void Prepare(ChunkPool* chunks);
   absl::Status Take(grpc::ByteBuffer* in);
 
  private:
@@ -98,6 +100,7 @@ class ExchangeStream::Transfer {
   const SharedMemory* const shared_;  // null: the floats are in the messages
   bool header_sent_ = false;
   size_t sent_ = 0;
+  std::optional<grpc::Slice> ahead_;  // the chunk that follows
   v1::ReplyHeader reply_;
   bool replied_ = false;
   size_t received_ = 0;
@@ -117,10 +120,16 @@ grpc::ByteBuffer ExchangeStream::Transfer::NextMessage(ChunkPool* chunks) {
   }
   const size_t begin = sent_;
   const size_t n = std::min(kChunkFloats, commit_.size() - begin);
-  // A copy: a connection that is stuck must not hold on to the caller's memory.
-  const grpc::Slice slice = chunks->Encode(encoding, commit_.subspan(begin, n));
+  if (!ahead_.has_value()) Prepare(chunks);
+  const grpc::Slice slice = *std::exchange(ahead_, std::nullopt);
   sent_ += n;
   return EncodeExchange(header, begin, &slice);
+}
+
+void ExchangeStream::Transfer::Prepare(ChunkPool* chunks) {
+  if (shared_ != nullptr || ahead_.has_value() || !sending()) return;
+  // A copy: a connection that is stuck must not hold on to the caller's memory.
+  ahead_ = chunks->Encode(header_.encoding(), commit_.subspan(sent_, std::min(kChunkFloats, commit_.size() - sent_)));
 }
 
 absl::Status ExchangeStream::Transfer::Take(grpc::ByteBuffer* in) {
@@ -233,6 +242,7 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
       if (transfer.sending() && !writing_) {
         Write(transfer.NextMessage(chunks_.get()));
         *commit_sent = *commit_sent || (!commit.empty() && transfer.sent());
+        transfer.Prepare(chunks_.get());
       }
       if (transfer.complete() && !writing_) return absl::OkStatus();
       if (!transfer.complete() && !reading_) Read();
