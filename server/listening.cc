@@ -31,6 +31,8 @@ constexpr char kTaken[] =
     "is another paramd running there? Stop it, or choose another --listen (port 0 lets the system choose)";
 // A start holds the lock for some milliseconds.
 constexpr absl::Duration kLockTimeout = absl::Seconds(5);
+// To find a port that is free at all addresses of a name.
+constexpr int kPortAttempts = 10;
 
 absl::Status CantListen(const Address& address, const std::string& why, const std::string& next_step) {
   return absl::UnavailableError(absl::StrCat("can't listen on ", address.ToString(), ": ", why, "; ", next_step));
@@ -78,19 +80,37 @@ bool IsLoopback(const addrinfo& info) {
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(info.ai_addr)->sin6_addr);
 }
 
-// 0, or the system's error.
-int TryListen(const addrinfo& info) {
-  const int fd = socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  const absl::Cleanup closer = [fd] { close(fd); };
+// Listens there, or says why not by the system's error. Nothing is closed in between: nobody else gets the port.
+int TryListen(const addrinfo& info, int port, FileDescriptor* listener) {
+  FileDescriptor opened(socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!opened.valid()) return errno;
   const int one = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  return bind(fd, info.ai_addr, info.ai_addrlen) != 0 || listen(fd, 1) != 0 ? errno : 0;
+  setsockopt(opened.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  const bool v6 = info.ai_family == AF_INET6;
+  // Of [::] alone, connections of both kinds.
+  const int only = v6 && !IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(info.ai_addr)->sin6_addr);
+  if (v6) setsockopt(opened.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
+  sockaddr_storage own{};
+  std::memcpy(&own, info.ai_addr, info.ai_addrlen);
+  (v6 ? reinterpret_cast<sockaddr_in6&>(own).sin6_port : reinterpret_cast<sockaddr_in&>(own).sin_port) =
+      htons(static_cast<uint16_t>(port));
+  if (bind(opened.get(), reinterpret_cast<const sockaddr*>(&own), info.ai_addrlen) != 0) return errno;
+  if (listen(opened.get(), SOMAXCONN) != 0) return errno;
+  *listener = std::move(opened);
+  return 0;
+}
+
+int PortOf(const FileDescriptor& listener) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &length);
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
+                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
 }
 
 }  // namespace
 
-absl::Status ProbeListen(const Address& address) {
+absl::StatusOr<Listeners> Listen(const Address& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
@@ -100,24 +120,33 @@ absl::Status ProbeListen(const Address& address) {
     return CantListen(address, gai_strerror(error), "check the host in --listen");
   }
   const absl::Cleanup freer = [found] { freeaddrinfo(found); };
-  // A name may stand for addresses of which this host has only some.
-  int missing = 0;
-  bool free = false;
-  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
-    if (address.loopback() && !IsLoopback(*info)) {
-      return CantListen(address, "the name leads beyond loopback", "mend /etc/hosts, or name an address");
+  for (int attempt = 1;; ++attempt) {
+    Listeners listeners{.port = address.port};
+    // A name may stand for addresses of which this host has only some.
+    int missing = 0;
+    bool again = false;
+    for (const addrinfo* info = found; info != nullptr && !again; info = info->ai_next) {
+      if (address.loopback() && !IsLoopback(*info)) {
+        return CantListen(address, "the name leads beyond loopback", "mend /etc/hosts, or name an address");
+      }
+      FileDescriptor listener;
+      const int error = TryListen(*info, listeners.port, &listener);
+      if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) {
+        missing = error;
+      } else if (error == EADDRINUSE && address.port == 0 && attempt < kPortAttempts) {
+        // The port that the system chose is another's at this address.
+        again = true;
+      } else if (error != 0) {
+        return CantListen(address, std::strerror(error), kTaken);
+      } else {
+        listeners.port = PortOf(listener);
+        listeners.sockets.push_back(std::move(listener));
+      }
     }
-    const int error = TryListen(*info);
-    if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) {
-      missing = error;
-    } else if (error != 0) {
-      return CantListen(address, std::strerror(error), kTaken);
-    } else {
-      free = true;
-    }
+    if (again) continue;
+    if (!listeners.sockets.empty()) return listeners;
+    return CantListen(address, std::strerror(missing), "is it an address of this host? 127.0.0.1 always is");
   }
-  if (free) return absl::OkStatus();
-  return CantListen(address, std::strerror(missing), "is it an address of this host? 127.0.0.1 always is");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -187,15 +216,16 @@ Address SocketFile::bound() const {
   return {.unix_socket = true, .host = absl::StrCat("/proc/self/fd/", folder_, "/", temporary_)};
 }
 
-absl::Status SocketFile::Probe() const {
+absl::StatusOr<Listeners> SocketFile::Listen() const {
   const sockaddr_un name = NameOf(bound().host);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const absl::Cleanup closer = [fd] { close(fd); };
-  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) {
+  FileDescriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid() || bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0 ||
+      listen(listener.get(), SOMAXCONN) != 0) {
     return Error(std::strerror(errno), "may you make files in its folder?");
   }
-  unlinkat(folder_, temporary_.c_str(), 0);
-  return absl::OkStatus();
+  Listeners listeners;
+  listeners.sockets.push_back(std::move(listener));
+  return listeners;
 }
 
 absl::Status SocketFile::Publish() {

@@ -1,4 +1,4 @@
-// What gRPC leaves to us of listening: clear errors, a unix socket that is nobody else's, connections to cut.
+// Listening: clear errors, a unix socket that is nobody else's, connections to cut.
 #ifndef PARAMD_SERVER_LISTENING_H_
 #define PARAMD_SERVER_LISTENING_H_
 
@@ -6,15 +6,23 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/address.h"
+#include "shm/file_descriptor.h"
 
 namespace paramd {
 
-// Tries a TCP address by hand. OK if it is free; else UNAVAILABLE with the system's reason.
-absl::Status ProbeListen(const Address& address);
+// Sockets that listen, and don't block.
+struct Listeners {
+  std::vector<FileDescriptor> sockets;
+  int port = 0;  // 0: not TCP
+};
+
+// At all addresses of a TCP address's host, at one port. UNAVAILABLE with the system's reason.
+absl::StatusOr<Listeners> Listen(const Address& address);
 
 // The file of a unix socket. It is bound under another name and takes its place only when it listens, under a lock on
 // the folder: so of several servers that start at once one gets it, and the others are told. Thread-compatible.
@@ -29,11 +37,11 @@ class SocketFile {
   SocketFile(const SocketFile&) = delete;
   SocketFile& operator=(const SocketFile&) = delete;
 
-  // Where to bind the socket. Usable for as long as this lives.
+  // Where the socket is bound. Usable for as long as this lives.
   Address bound() const;
 
-  // Tries to bind a socket there by hand. OK if it can be; else UNAVAILABLE with the system's reason.
-  absl::Status Probe() const;
+  // UNAVAILABLE with the system's reason.
+  absl::StatusOr<Listeners> Listen() const;
 
   // To be called once the socket listens: now it is at its path.
   absl::Status Publish();

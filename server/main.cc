@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +28,7 @@
 #include "algorithms/registry.h"
 #include "flags/command_line.h"
 #include "google/protobuf/stubs/logging.h"
+#include "process/descriptors.h"
 #include "process/system_call.h"
 #include "process/tuning.h"
 #include "proto/text.h"
@@ -62,6 +62,14 @@ ABSL_FLAG(
 ABSL_FLAG(uint64_t, max_model_bytes, uint64_t{64} << 30, "larger models are refused");
 ABSL_FLAG(uint64_t, max_models, 1024, "models that may exist at once");
 ABSL_FLAG(uint64_t, max_workers, 10'000, "workers of one model, live or remembered");
+ABSL_FLAG(uint64_t, max_connections, 0, "connections at once; 0: as many as the limit on open files carries");
+ABSL_FLAG(uint64_t, max_connections_per_peer, 0,
+          "connections at once from one address; 0: three quarters of all, and of this host all");
+ABSL_FLAG(uint64_t, max_streams_per_connection, 1000, "calls at once on one connection; further ones wait");
+ABSL_FLAG(absl::Duration, handshake_timeout, absl::Seconds(10),
+          "how long a connection may take to say that it speaks HTTP/2 (and TLS) before it is closed");
+ABSL_FLAG(absl::Duration, idle_timeout, absl::Hours(1),
+          "how long a connection may be without a call before it is closed; clients that go on open another one");
 ABSL_FLAG(uint64_t, max_history_records, 10'000, "history records kept of each worker");
 ABSL_FLAG(uint64_t, max_history_bytes, uint64_t{256} << 20,
           "cap on all histories together: past it those of workers that left go, then the oldest of the longest");
@@ -122,6 +130,11 @@ ServerOptions Options() {
   options.max_model_bytes = absl::GetFlag(FLAGS_max_model_bytes);
   options.max_models = absl::GetFlag(FLAGS_max_models);
   options.max_workers = absl::GetFlag(FLAGS_max_workers);
+  options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_connections_per_peer = absl::GetFlag(FLAGS_max_connections_per_peer);
+  options.max_streams_per_connection = absl::GetFlag(FLAGS_max_streams_per_connection);
+  options.handshake_timeout = absl::GetFlag(FLAGS_handshake_timeout);
+  options.idle_timeout = absl::GetFlag(FLAGS_idle_timeout);
   options.max_history_records = absl::GetFlag(FLAGS_max_history_records);
   options.max_history_bytes = absl::GetFlag(FLAGS_max_history_bytes);
   return options;
@@ -173,14 +186,6 @@ void PrintAlgorithms() {
       std::cout << "    " << h.name << "=" << h.default_value << "  " << h.description << "\n";
     }
   }
-}
-
-// A worker takes up to three files, for its connection and its shared memory, and the usual soft limit is 1024.
-void RaiseFileLimit() {
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
 }
 
 // Without memory, or a thread that it needs, the daemon says so and ends. Anything else is a bug.
@@ -248,6 +253,7 @@ int Run() {
   ModelLog model_log;
   options.events = &model_log;
   options.security_log = [](const std::string& line) { spdlog::info("{}", line); };
+  options.log = [](const std::string& line) { spdlog::warn("{}", line); };
   auto server = Server::Start(options);
   if (!server.ok()) return Fail(server.status(), kRuntime);
   const std::string& address = (*server)->address();
@@ -304,7 +310,7 @@ int Main(int argc, char** argv) {
     return kClean;
   }
   TuneProcess();
-  RaiseFileLimit();
+  RaiseDescriptorLimit();
   return Run();
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "proto/tensor_codec.h"
 #include "proto/text.h"
 #include "proto/version.h"
+#include "server/acceptor.h"
 #include "server/apply_pool.h"
 #include "server/certificates.h"
 #include "server/health.h"
@@ -38,6 +40,9 @@ namespace {
 constexpr absl::Duration kLastCalls = absl::Milliseconds(100);
 // That gRPC gets to end in after that, before the connections of peers that do not read are cut.
 constexpr absl::Duration kLastWrites = absl::Milliseconds(200);
+
+// Of a call, with all that gRPC sends along.
+constexpr int kMaxMetadataBytes = 8 << 10;
 
 // Of a report: they take as long as it takes to wake a thread several times over.
 constexpr int kManyRecords = 256;
@@ -59,6 +64,10 @@ uint64_t ResidentBytes() {
 int ApplyThreads(const ServerOptions& options) {
   if (options.apply_threads > 0) return options.apply_threads;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
+}
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, INT_MAX));
 }
 
 // A task for whichever thread polls.
@@ -161,6 +170,12 @@ absl::Status CheckOptions(const ServerOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("the stall timeout is ", absl::FormatDuration(options.stall_timeout), "; use at least 10ms"));
   }
+  if (options.handshake_timeout < absl::Milliseconds(10) || options.idle_timeout < absl::Milliseconds(10)) {
+    return absl::InvalidArgumentError("handshake_timeout and idle_timeout must be at least 10ms");
+  }
+  if (options.max_streams_per_connection == 0 || options.max_streams_per_connection > INT_MAX) {
+    return absl::InvalidArgumentError("max_streams_per_connection must be positive, and below 2147483648");
+  }
   if (options.max_models == 0 || options.max_workers == 0 || options.max_model_bytes < sizeof(float)) {
     return absl::InvalidArgumentError("max_models, max_workers and max_model_bytes must be positive");
   }
@@ -212,6 +227,7 @@ class Server::Impl : private EventSink {
   std::unique_ptr<grpc::Server> server_;
   SessionEnvironment environment_;
   std::optional<Pollers> pollers_;
+  std::unique_ptr<Acceptor> acceptor_;  // null before it is started
   std::thread ticker_;
 
   // Self-synchronized.
@@ -243,8 +259,6 @@ absl::Status Server::Impl::Start() {
   if (listen.unix_socket) {
     if (auto status = Unpack(SocketFile::Prepare(listen.host), &socket_file_); !status.ok()) return status;
     bound_ = socket_file_->bound();
-  } else if (auto status = ProbeListen(listen); !status.ok()) {
-    return status;
   }
   if (!options_.tls_cert.empty()) {
     if (auto status =
@@ -253,18 +267,27 @@ absl::Status Server::Impl::Start() {
       return status;
     }
   }
+  auto listeners = listen.unix_socket ? socket_file_->Listen() : Listen(listen);
+  if (!listeners.ok()) return listeners.status();
+  port_ = listeners->port;
+  bound_.port = port_;
+  address_ = listen.unix_socket ? listen.ToString() : bound_.ToString();
   if (auto status = ShareMemory(); !status.ok()) return status;
 
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(bound_.Target(),
-                           certificates_ != nullptr ? certificates_->credentials() : grpc::InsecureServerCredentials(),
-                           &port_);
+  const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> connections =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          certificates_ != nullptr ? certificates_->credentials() : grpc::InsecureServerCredentials());
   builder.RegisterService(&service_);
   builder.RegisterService(health_.service());
   builder.RegisterAsyncGenericService(&other_methods_);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(-1);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_streams_per_connection));
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(options_.handshake_timeout));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(options_.idle_timeout));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
@@ -277,20 +300,8 @@ absl::Status Server::Impl::Start() {
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     queue_->Shutdown();
-    const absl::Status reason = listen.unix_socket ? socket_file_->Probe() : ProbeListen(listen);
-    return reason.ok() ? absl::UnavailableError(absl::StrCat("can't listen on ", options_.listen)) : reason;
+    return absl::UnavailableError(absl::StrCat("gRPC can't serve on ", address_, "; --log_level=debug says why"));
   }
-  if (listen.unix_socket) {
-    port_ = 0;
-    if (auto status = socket_file_->Publish(); !status.ok()) {
-      server_->Shutdown();
-      queue_->Shutdown();
-      return status;
-    }
-  }
-  bound_.port = port_;
-  address_ = listen.unix_socket ? listen.ToString() : bound_.ToString();
-
   environment_ = {.service = &service_,
                   .queue = queue_.get(),
                   .calls = &calls_,
@@ -310,6 +321,24 @@ absl::Status Server::Impl::Start() {
         return more;
       },
       options_.threads);
+  // From here on Shutdown ends what was begun.
+  if (auto status = Unpack(Acceptor::Start(*std::move(listeners),
+                                           {.max_connections = options_.max_connections,
+                                            .max_connections_per_peer = options_.max_connections_per_peer,
+                                            .log = options_.log},
+                                           [connections](int listener, int connection) {
+                                             grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters p;
+                                             p.listener_fd = listener;
+                                             p.fd = connection;
+                                             connections->HandleNewConnection(&p);
+                                           }),
+                           &acceptor_);
+      !status.ok()) {
+    return status;
+  }
+  if (listen.unix_socket) {
+    if (auto status = socket_file_->Publish(); !status.ok()) return status;
+  }
   ticker_ = std::thread([this] { Tick(); });
   return absl::OkStatus();
 }
@@ -410,6 +439,8 @@ v1::ServerStatus Server::Impl::GetStatus(bool summary) {
   status.set_round_bytes(models_.budget()->used_bytes(BudgetKind::kRounds));
   status.set_history_bytes(models_.budget()->used_bytes(BudgetKind::kHistories));
   status.set_max_history_bytes(options_.max_history_bytes);
+  status.set_connections(acceptor_->connections());
+  status.set_refused_connections(acceptor_->refused());
   status.set_resident_bytes(ResidentBytes());
   if (segments_ != nullptr) {
     status.set_segments(segments_->segments());
@@ -544,8 +575,9 @@ void Server::Impl::Shutdown(absl::Duration grace) {
     sessions_.Abandon();
   }
   models_.Close();
+  if (acceptor_ != nullptr) acceptor_->Stop();
   ShutDownTransport(end);
-  ticker_.join();
+  if (ticker_.joinable()) ticker_.join();
   calls_.AwaitNone();
   queue_->Shutdown();
   pollers_.reset();
@@ -560,7 +592,10 @@ Server::~Server() { impl_->Shutdown(absl::ZeroDuration()); }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   auto impl = std::make_unique<Impl>(options);
-  if (auto status = impl->Start(); !status.ok()) return status;
+  if (auto status = impl->Start(); !status.ok()) {
+    impl->Shutdown(absl::ZeroDuration());
+    return status;
+  }
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

@@ -51,6 +51,16 @@ struct ServerOptions {
   absl::Duration stall_timeout = absl::Seconds(60);
   // Of memory shared with workers on this host, which spares them the socket: each takes twice its model. 0: none.
   uint64_t max_shared_bytes = DefaultMaxSharedBytes();
+  // Connections at once. 0: as many as the limit on open files carries.
+  size_t max_connections = 0;
+  // From one address. 0: three quarters of them, and from this host all.
+  size_t max_connections_per_peer = 0;
+  // Calls at once on a connection; HTTP/2 has further ones wait.
+  size_t max_streams_per_connection = 1000;
+  // How long a connection may take to say that it speaks HTTP/2 (and TLS).
+  absl::Duration handshake_timeout = absl::Seconds(10);
+  // How long a connection may be without a call.
+  absl::Duration idle_timeout = absl::Hours(1);
   // A larger model is refused.
   uint64_t max_model_bytes = uint64_t{64} << 30;
   size_t max_models = 1024;
@@ -63,6 +73,8 @@ struct ServerOptions {
   // Is told, as key=value, who did what, and what became of new certificates; null: nobody is. Thread-safe.
   std::function<void(const std::string& line)> security_log;
   EventSink* events = nullptr;  // is told what happens to models; null: nobody is
+  // Is told what happens to the server itself, as a line of key=value, on any thread. Null: nobody is.
+  std::function<void(const std::string& line)> log;
 };
 
 // INVALID_ARGUMENT says which option makes no sense. Start checks the same.

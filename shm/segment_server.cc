@@ -15,6 +15,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "process/descriptors.h"
 #include "process/system_call.h"
 #include "shm/handshake.h"
 
@@ -234,6 +235,13 @@ void SegmentServer::Accept() {
     if (refusal.ok() && connections_.size() >= options_.max_connections) {
       refusal = absl::ResourceExhaustedError(
           absl::StrCat("paramd shares memory with ", connections_.size(), " workers, as many as it can"));
+    }
+    // Connections, which everybody needs, must not want for descriptors because of it.
+    const int limit = DescriptorLimit();
+    if (refusal.ok() && accepted.get() >= limit / 4 * 3 - kSpareDescriptors) {
+      refusal = absl::ResourceExhaustedError(
+          absl::StrCat("of ", limit, " files that paramd may have open (ulimit -n) a quarter is left, which it keeps ",
+                       "for connections; raise the limit, or use gRPC"));
     }
     if (!refusal.ok()) {
       SendMessage(accepted.get(), EncodeSegmentAnswer(0, refusal), -1);

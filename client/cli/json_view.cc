@@ -98,6 +98,8 @@ OrderedJson StatusJson(const v1::ServerStatus& status) {
       {"server_version", status.version()},
       {"uptime_s", status.uptime_s()},
       {"draining", status.draining()},
+      {"connections", status.connections()},
+      {"refused_connections", status.refused_connections()},
       {"sessions", status.sessions()},
       {"in_flight_bytes", status.in_flight_bytes()},
       {"max_in_flight_bytes", status.max_in_flight_bytes()},

@@ -210,7 +210,8 @@ std::string HistoryCsv(const v1::GetHistoryReply& history, int64_t last) {
 std::string StatusText(const v1::ServerStatus& status) {
   std::string text = absl::StrCat(
       "paramd ", Printable(status.version()), ", up ", DurationText(status.uptime_s()),
-      status.draining() ? ", draining" : "", "; ", "sessions ", CountText(status.sessions()), "; in flight ",
+      status.draining() ? ", draining" : "", "; ", "connections ", CountText(status.connections()), " (",
+      CountText(status.refused_connections()), " refused), sessions ", CountText(status.sessions()), "; in flight ",
       BytesText(status.in_flight_bytes()), " of ", BytesText(status.max_in_flight_bytes()), ", ",
       CountText(status.queued_exchanges()), " queued; shared ", BytesText(status.shared_bytes()), " of ",
       BytesText(status.max_shared_bytes()), ", with ", CountText(status.segments()), " workers; memory ",

@@ -249,6 +249,8 @@ TEST_CASE("Status shows the server, then models, then workers") {
   status.set_version("0.1.0");
   status.set_uptime_s(7265);
   status.set_draining(true);
+  status.set_connections(5);
+  status.set_refused_connections(1);
   status.set_sessions(2);
   status.set_in_flight_bytes(1 << 20);
   status.set_max_in_flight_bytes(64 << 20);
@@ -260,7 +262,8 @@ TEST_CASE("Status shows the server, then models, then workers") {
   status.set_history_bytes(1 << 20);
   status.set_max_history_bytes(256 << 20);
   CHECK(StatusText(status) ==
-        "paramd 0.1.0, up 2h 01m, draining; sessions 2; in flight 1.0 MiB of 64.0 MiB, 0 queued; "
+        "paramd 0.1.0, up 2h 01m, draining; connections 5 (1 refused), sessions 2; in flight 1.0 MiB of 64.0 MiB, 0 "
+        "queued; "
         "shared 6.0 MiB of 4.0 GiB, with 3 workers; memory 200.0 MiB, of it base centers 8.0 MiB, rounds 0 B, "
         "histories 1.0 MiB of 256.0 MiB\n"
         "\n"

@@ -13,8 +13,8 @@ namespace paramd {
 class Daemon {
  public:
   // Starts paramd with `flags` on a port that the system chooses, unless they name an address, and waits until it
-  // listens. Aborts the test if it does not.
-  explicit Daemon(std::vector<std::string> flags = {});
+  // listens. Aborts the test if it does not. `runner`: a program that runs it in its own place, with its arguments.
+  explicit Daemon(std::vector<std::string> flags = {}, std::vector<std::string> runner = {});
 
   const std::string& address() const { return address_; }
   const std::string& port_file() const { return port_file_; }

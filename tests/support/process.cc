@@ -55,9 +55,13 @@ std::string ReadFile(const std::string& path) {
 }
 
 Process::Process(const std::string& program, const std::vector<std::string>& arguments)
-    : out_path_(TemporaryPath("out")), err_path_(TemporaryPath("err")) {
-  std::vector<std::string> words = {program};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+    : Process([&] {
+        std::vector<std::string> words = {program};
+        words.insert(words.end(), arguments.begin(), arguments.end());
+        return words;
+      }()) {}
+
+Process::Process(std::vector<std::string> words) : out_path_(TemporaryPath("out")), err_path_(TemporaryPath("err")) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

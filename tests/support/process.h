@@ -25,6 +25,8 @@ class Process {
   // Runs `program`, a path from the root of the repository that the test has as data, or an absolute one. The kernel
   // kills it if the starting thread ends.
   Process(const std::string& program, const std::vector<std::string>& arguments);
+  // The program first.
+  explicit Process(std::vector<std::string> words);
 
   // Kills the process if it still runs.
   ~Process();
