@@ -187,12 +187,13 @@ absl::StatusOr<TrainSummary> TrainAlone(const TrainOptions& options, Mlp* networ
 
 absl::StatusOr<TrainSummary> TrainWithServer(const TrainOptions& options, Mlp* network, Shard* shard, StopSignal* stop,
                                              WorkerSummary* summary) {
-  WorkerOptions worker_options{.server = absl::GetFlag(FLAGS_server),
-                               .model = absl::GetFlag(FLAGS_model),
-                               .worker = Name(),
-                               .join_timeout = absl::GetFlag(FLAGS_join_timeout),
-                               .transport = absl::GetFlag(FLAGS_transport),
-                               .wire = absl::GetFlag(FLAGS_wire)};
+  WorkerOptions worker_options;
+  worker_options.server = absl::GetFlag(FLAGS_server);
+  worker_options.model = absl::GetFlag(FLAGS_model);
+  worker_options.worker = Name();
+  worker_options.join_timeout = absl::GetFlag(FLAGS_join_timeout);
+  worker_options.transport = absl::GetFlag(FLAGS_transport);
+  worker_options.wire = absl::GetFlag(FLAGS_wire);
   if (const std::string algorithm = absl::GetFlag(FLAGS_create); !algorithm.empty()) {
     worker_options.create =
         std::make_shared<v1::ModelSpec>(MakeModelSpec(worker_options.model, *network, algorithm, {}, ""));
