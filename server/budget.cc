@@ -44,6 +44,15 @@ void Reservation::Resize(uint64_t bytes) {
   held_->bytes = bytes;
 }
 
+Reservation Reservation::Split(uint64_t bytes) {
+  if (budget_ == nullptr) return Reservation();
+  MutexLock lock(&budget_->mutex_);
+  bytes = std::min(bytes, held_->bytes);
+  held_->bytes -= bytes;
+  budget_->UsedLocked(held_->kind) -= bytes;
+  return budget_->HoldLocked(held_->kind, bytes, {});
+}
+
 void Reservation::SetOwner(std::weak_ptr<ReservationOwner> owner) {
   if (budget_ == nullptr) return;
   Progress();

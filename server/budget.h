@@ -48,6 +48,9 @@ class Reservation {
   // Of one that is only counted.
   void Resize(uint64_t bytes);
 
+  // So many of its bytes as one of their own, which has no owner.
+  Reservation Split(uint64_t bytes);
+
   // Hands it over to another owner, and counts as progress.
   void SetOwner(std::weak_ptr<ReservationOwner> owner);
 

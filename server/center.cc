@@ -224,6 +224,33 @@ int64_t Center::ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, 
   return -1;
 }
 
+std::optional<CommitBuffer> Center::Contribution(const ServerHalf* algorithm, const CommitInfo& info,
+                                                 CommitBuffer* commit, const Snapshot* base) {
+  std::vector<std::shared_ptr<float[]>> sums;
+  for (const BlockRef& block : blocks_) sums.emplace_back(new float[block.floats().size()]());
+  ForEachBlock([&](size_t b) {
+    CommitBuffer::Reader reader(commit, /*release=*/true, b);
+    const absl::Span<const float> center = blocks_[b].floats();
+    for (size_t i = 0; i < center.size(); i += kPieceFloats) {
+      const size_t n = std::min(kPieceFloats, center.size() - i);
+      algorithm->Merge(info, {.commit = reader.Read(n),
+                              .center = center.subspan(i, n),
+                              .base = BasePiece(base, b, i, n),
+                              .sum = absl::MakeSpan(sums[b].get() + i, n)});
+    }
+  });
+  if (!failure_.empty()) return std::nullopt;
+  CommitBuffer contribution(floats_);
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    const std::string_view bytes(reinterpret_cast<const char*>(sums[b].get()), Bytes(blocks_[b].floats().size()));
+    // Its own length fits.
+    contribution.Append(b * kBlockFloats, {bytes}, std::move(sums[b])).IgnoreError();
+  }
+  // What is not finite in it is the center's affair.
+  contribution.set_first_non_finite(-1);
+  return contribution;
+}
+
 void Center::Fold(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
   if (sum_.empty()) sum_ = AllocateZeroed();
   Vector next = Writable(sum_);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,19 @@ struct Image {
   int64_t folded = 0;                        // commits in it
 };
 
+// Merges what another half has made of commits, and finishes rounds as that does.
+class SumHalf : public ServerHalf {
+ public:
+  // `half` outlives it.
+  explicit SumHalf(const ServerHalf* half) : half_(*half) {}
+
+  int state_vectors() const override { return half_.state_vectors(); }
+  void Finish(const RoundInfo& round, const FinishPiece& piece) const override { half_.Finish(round, piece); }
+
+ private:
+  const ServerHalf& half_;
+};
+
 // Externally synchronized: by the strand of its model. Throws std::bad_alloc where there is no memory for its blocks,
 // and then has changed nothing.
 class Center {
@@ -62,6 +76,11 @@ class Center {
   // threw: see failure().
   [[nodiscard]] bool Apply(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit,
                            const Snapshot* base);
+
+  // What `algorithm` adds to a sum for a commit that must be stable, for SumHalf to merge instead. Consumes the commit.
+  // Nothing is changed. Null: the algorithm threw, see failure().
+  std::optional<CommitBuffer> Contribution(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit,
+                                           const Snapshot* base);
 
   // Merges one commit, which must be stable, into the round's sum, which takes as much memory as the center from its
   // first use on. Consumes the commit.

@@ -56,8 +56,18 @@ class CommitBuffer {
   // UNAVAILABLE: the commit was not whole any more when it had been read.
   static absl::Status ChangedError();
 
+  // Within one block, so that Readers of different blocks share none.
+  struct Piece {
+    std::string_view bytes;
+    std::shared_ptr<const void> owner;
+  };
+  // In their order; without owners where a Reader has let go of them.
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  v1::Encoding encoding() const { return encoding_; }
+
   bool complete() const { return received_ == floats_; }
   size_t floats() const { return floats_; }
+  size_t bytes() const { return bytes_; }  // received
   size_t received() const { return received_; }
 
   // Index of the first NaN or infinity among the floats received so far, or -1. Append looks for it while the bytes
@@ -95,12 +105,6 @@ class CommitBuffer {
   };
 
  private:
-  // Within one block, so that Readers of different blocks share none.
-  struct Piece {
-    std::string_view bytes;
-    std::shared_ptr<const void> owner;
-  };
-
   absl::Status CheckPlace(uint64_t offset, size_t floats) const;
   // As FirstNonFinite, of the `count` floats from `offset` in a piece on, counted from there.
   int64_t FirstNonFiniteFrom(size_t piece, size_t offset, size_t count);

@@ -46,6 +46,7 @@ Ledger::Ledger(const CheckedSpec* spec, const ServerHalf* algorithm, bool rounds
                Budget* budget)
     : spec_(*spec),
       algorithm_(*algorithm),
+      sum_half_(algorithm),
       state_vectors_(std::max(0, algorithm->state_vectors())),
       rounds_(rounds),
       apply_pool_(std::move(pool)),
@@ -120,22 +121,48 @@ absl::Status Ledger::NoMemory() const {
 InitialCenter Ledger::Initial() { return {center_->TakeSnapshot(), initial_checksums_}; }
 
 absl::Status Ledger::Merge(const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
+  return MergeBy(&algorithm_, info, commit, base);
+}
+
+absl::Status Ledger::MakeContribution(const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
+  if (commit->unstable()) return absl::InternalError("a contribution of a commit that was not made stable first");
+  try {
+    if (auto contribution = center_->Contribution(&algorithm_, info, commit, base); contribution.has_value()) {
+      *commit = *std::move(contribution);
+    }
+  } catch (const std::bad_alloc&) {
+    return NoMemoryToMerge();
+  }
+  NoteProblem();
+  return center_->failure().empty() ? absl::OkStatus() : problem_;
+}
+
+absl::Status Ledger::MergeContribution(const CommitInfo& info, CommitBuffer* contribution) {
+  return MergeBy(&sum_half_, info, contribution, nullptr);
+}
+
+absl::Status Ledger::MergeBy(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit,
+                             const Snapshot* base) {
   try {
     if (rounds_) {
       if (commit->unstable()) return absl::InternalError("a commit of a round that was not made stable first");
-      center_->Fold(&algorithm_, info, commit, base);
+      center_->Fold(algorithm, info, commit, base);
       if (sum_room_.empty()) sum_room_ = Count(BudgetKind::kRounds);
-    } else if (!center_->Apply(&algorithm_, info, commit, base) && center_->failure().empty()) {
+    } else if (!center_->Apply(algorithm, info, commit, base) && center_->failure().empty()) {
       return commit->first_non_finite() >= 0 ? absl::InvalidArgumentError("NaN or infinite")
                                              : CommitBuffer::ChangedError();
     }
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "there is no memory to apply a commit to model '", spec_.spec.name(), "' of ", spec_.floats * sizeof(float),
-        " bytes, so it was not; send it again later, give the server more memory, or delete models"));
+    return NoMemoryToMerge();
   }
   NoteProblem();
   return center_->failure().empty() ? absl::OkStatus() : problem_;
+}
+
+absl::Status Ledger::NoMemoryToMerge() const {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "there is no memory to apply a commit to model '", spec_.spec.name(), "' of ", spec_.floats * sizeof(float),
+      " bytes, so it was not; send it again later, give the server more memory, or delete models"));
 }
 
 bool Ledger::FinishRound() {

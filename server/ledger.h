@@ -59,7 +59,12 @@ class Ledger {
   // state().problem says what has. RESOURCE_EXHAUSTED: there
   // is no memory for it now.
   absl::Status Merge(const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
-  // Something was merged, so the version grows. False: there is no memory for it; nothing has changed.
+  // The same in two steps: makes of a stable commit its contribution, for which nobody needs `base` any more, and
+  // merges that. Errors as above.
+  absl::Status MakeContribution(const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
+  absl::Status MergeContribution(const CommitInfo& info, CommitBuffer* contribution);
+  bool HasSum() const { return center_.has_value() && center_->folded() > 0; }
+  // HasSum(), so the version grows. False: there is no memory for it; nothing has changed.
   bool FinishRound();
 
   // Null without a center. The same one until the center changes.
@@ -72,12 +77,15 @@ class Ledger {
   void Free();
 
  private:
+  absl::Status MergeBy(const ServerHalf* algorithm, const CommitInfo& info, CommitBuffer* commit, const Snapshot* base);
+  absl::Status NoMemoryToMerge() const;
   Reservation Count(BudgetKind kind) const;
   absl::Status NoMemory() const;
   void NoteProblem();
 
   const CheckedSpec& spec_;
   const ServerHalf& algorithm_;
+  const SumHalf sum_half_;
   const int state_vectors_;
   const bool rounds_;
   const std::shared_ptr<ApplyPool> apply_pool_;

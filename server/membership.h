@@ -85,6 +85,7 @@ struct LastCommit {
   int64_t version = 0;           // that it is answered with; sync: known when its round is over
   int64_t staleness = 0;
   int64_t base_version = -1;  // of the center that was last pulled
+  uint64_t ticket = 0;        // of the record that must be on disk before it is answered; 0: none
 };
 
 // What is known of a worker by its name, for as long as it is remembered.

@@ -34,6 +34,7 @@ Model::Model(CheckedSpec spec, ModelOptions options)
                .events = options_.events,
                .histories = options_.histories != nullptr ? options_.histories : std::make_shared<Histories>(),
                .post = [this](std::function<void()> task) { Post(std::move(task)); }},
+      journal_(options_.journal, id_),
       ledger_(&spec_, algorithm_.get(), rounds_, options_.apply_pool, options_.budget),
       rule_(MakeRule(spec_.consistency, keeps_answers_)),
       membership_(&spec_.spec.name(), rule_.get(), options_.max_workers) {}
@@ -167,7 +168,9 @@ void Model::Acknowledge(const Caller& caller, uint64_t sequence) {
   MutexLock lock(&mutex_);
   const auto member = TouchLocked(caller, Now(), &effects);
   if (!member.ok() || (*member)->record.last.sequence != sequence) return;
-  effects.Drop(std::exchange((*member)->session.answer, nullptr));
+  std::shared_ptr<const HeldCenter> answer = std::exchange((*member)->session.answer, nullptr);
+  if (answer != nullptr && journal_.writes()) log_position_ = journal_.AppendAcknowledged(caller, sequence);
+  effects.Drop(std::move(answer));
 }
 
 void Model::OnStall() {
@@ -175,7 +178,7 @@ void Model::OnStall() {
   MutexLock lock(&mutex_);
   for (Member* member : membership_.live()) {
     std::shared_ptr<const HeldCenter>& answer = member->session.answer;
-    if (answer == nullptr || !answer->room.Stalled()) continue;
+    if (answer == nullptr || !answer->room.Stalled() || member->record.last.ticket > on_disk_) continue;
     TellLocked(ModelEvent::Kind::kStalled, member, &effects, "its last answer was never acknowledged");
     effects.Drop(std::exchange(answer, nullptr));
   }
@@ -263,6 +266,12 @@ void Model::Close(absl::Status why) {
 // The center
 
 uint64_t Model::RoomToReceive(size_t float_bytes, bool shared, bool pull) const {
+  if (journal_.writes()) {
+    // What comes stays until it is on disk: as it came, or a copy that its sender can't change. The center is pinned
+    // then, but for what is answered with the one before.
+    const uint64_t other = needs_base_ || (keeps_answers_ && pull && !rounds_) ? bytes() : 0;
+    return other + (shared ? bytes() : spec_.floats * float_bytes);
+  }
   // Shared floats are there already, but go to fresh blocks, or to a copy that their sender can't change.
   if (shared) return bytes();
   // What is pulled is pinned as float32, whatever it is sent as.
@@ -277,21 +286,33 @@ void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
       MutexLock lock(&mutex_);
       status = closed_;
     }
+    LogPayload payload;
     if (status.ok()) {
+      if (journal_.writes()) payload = PayloadOf(center, std::move(room));
       const auto first = ledger_.Initialize(&center);
       status = first.status();
+      if (journal_.writes() && first.ok() && *first) {
+        const uint64_t position = journal_.AppendInitialized(std::move(payload), OnDiskOf(++tickets_));
+        MutexLock lock(&mutex_);
+        log_position_ = std::max(log_position_, position);
+        initialized_ticket_ = tickets_;
+      }
       Effects effects(&targets_);
       MutexLock lock(&mutex_);
-      if (first.ok() && *first) {
-        PublishLocked(&effects);
-        if (keeps_initial_center_ && closed_.ok()) initial_center_ = ledger_.Initial();
-        TellLocked(ModelEvent::Kind::kInitialized, nullptr, &effects);
-        SettleAllLocked(waiters_.TakeForCenter(), &effects);
-      }
+      if (first.ok() && *first) NoteInitializedLocked(&effects);
+      if (status.ok() && initialized_ticket_ > on_disk_) return initializing_.push_back(std::move(done));
     }
+    payload = {};
     room.Release();
     done(status);
   });
+}
+
+void Model::NoteInitializedLocked(Effects* effects) {
+  PublishLocked(effects);
+  if (keeps_initial_center_ && closed_.ok()) initial_center_ = ledger_.Initial();
+  TellLocked(ModelEvent::Kind::kInitialized, nullptr, effects);
+  SettleAllLocked(waiters_.TakeForCenter(), effects);
 }
 
 absl::Status Model::InitializeFrom(const InitialCenter& center) {
@@ -299,8 +320,12 @@ absl::Status Model::InitializeFrom(const InitialCenter& center) {
   strand_.Run([&] {
     status = ledger_.InitializeFrom(center);
     if (!status.ok()) return;
+    // Whoever commits to it waits for that.
+    uint64_t position = 0;
+    if (journal_.writes()) position = journal_.AppendInitialized(PayloadOf(center.snapshot), nullptr);
     Effects effects(&targets_);
     MutexLock lock(&mutex_);
+    log_position_ = std::max(log_position_, position);
     PublishLocked(&effects);
     TellLocked(ModelEvent::Kind::kInitialized, nullptr, &effects);
   });
@@ -369,7 +394,7 @@ void Model::Exchange(ExchangeCall call, std::optional<CommitBuffer> commit, Rese
     room.Release();
     return Await(std::move(call), std::move(done));
   }
-  if (rounds_ && commit->unstable()) {
+  if ((rounds_ || journal_.writes()) && commit->unstable()) {
     StepAsideIfLong();
     if (auto status = commit->MakeStable(); !status.ok()) {
       CountRejected(call.caller, status);
@@ -428,6 +453,13 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
   }
 
   StepAsideIfLong();
+  const v1::Encoding encoding = commit.encoding();
+  const bool contribution = journal_.writes() && needs_base_;
+  const Snapshot* const base_center = base == nullptr ? nullptr : base->snapshot.get();
+  absl::Status merged;
+  if (contribution) merged = ledger_.MakeContribution(info, &commit, base_center);
+  LogPayload floats;
+  if (journal_.writes()) floats = PayloadOf(commit, room.Split(commit.bytes()));
   std::shared_ptr<const HeldCenter> center;
   if (keeps_answers_ && call.pull) {
     room.SetOwner(weak_from_this());
@@ -435,18 +467,28 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
                      : std::make_shared<const HeldCenter>(
                            HeldCenter{.snapshot = ledger_.TakeSnapshot(), .room = std::move(room)});
   }
-  absl::Status merged = ledger_.Merge(info, &commit, base == nullptr ? nullptr : base->snapshot.get());
+  if (merged.ok()) {
+    merged = contribution ? ledger_.MergeContribution(info, &commit) : ledger_.Merge(info, &commit, base_center);
+  }
   if (commit.first_non_finite() >= 0) merged = NonFiniteError(spec_, call.caller.worker, commit);
-  if (merged.ok() && call.pull && !keeps_answers_ && !rounds_ && !room.empty()) {
+  uint64_t position = 0;
+  if (journal_.writes() && merged.ok()) {
+    position = journal_.AppendCommit(call, info, contribution ? v1::FLOAT32 : encoding, contribution, std::move(floats),
+                                     OnDiskOf(++tickets_));
+  }
+  // Until it is on disk nobody needs it.
+  if (merged.ok() && call.pull && !keeps_answers_ && !rounds_ && !journal_.writes() && !room.empty()) {
     center =
         std::make_shared<const HeldCenter>(HeldCenter{.snapshot = ledger_.TakeSnapshot(), .room = std::move(room)});
   }
+  floats = {};
   room.Release();
   const absl::Time ended = Now();
   last_merge_ = ended - begun;
 
   Effects effects(&targets_);
   MutexLock lock(&mutex_);
+  log_position_ = std::max(log_position_, position);
   PublishLocked(&effects);
   if (!merged.ok()) {
     RejectLocked(member.get(), merged, &effects);
@@ -455,7 +497,8 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
   }
   // Another incarnation may have joined meanwhile: the commit counts, but is not its last one.
   const bool present = membership_.Check(*member, call.caller).ok();
-  AcceptLocked(call, info, member, present, ended, &effects);
+  AcceptLocked(call.caller, call.sequence, info, member, ended, &effects);
+  if (present && journal_.writes()) member->record.last.ticket = tickets_;
   // Who has to wait for others must not keep room that they need for their commits.
   if (!keeps_answers_ && rule_->AnsweredFrom(member->record.standing) > rule_->progress()) {
     effects.Drop(std::exchange(center, nullptr));
@@ -471,15 +514,15 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
   WakeLocked(&effects);
 }
 
-void Model::AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const std::shared_ptr<Member>& member,
-                         bool present, absl::Time now, Effects* effects) {
+void Model::AcceptLocked(const Caller& caller, uint64_t sequence, const CommitInfo& info,
+                         const std::shared_ptr<Member>& member, absl::Time now, Effects* effects) {
   MemberRecord& record = member->record;
   rule_->Accept(&record.standing);
-  if (present) {
-    record.last.sequence = call.sequence;
+  if (membership_.Check(*member, caller).ok()) {
+    record.last.sequence = sequence;
     record.last.version = state_.version;
     record.last.staleness = info.staleness;
-    if (rounds_) round_.emplace_back(member, call.sequence);
+    if (rounds_) round_.emplace_back(member, sequence);
   }
   ++record.commits;
   record.staleness_sum += static_cast<double>(info.staleness);
@@ -494,20 +537,32 @@ void Model::FinishRoundIfDue() {
   }
   StepAsideIfLong();
   const absl::Time begun = Now();
-  const bool finished = ledger_.FinishRound();
+  const bool finished = FinishRound(/*replay=*/false);
   last_merge_ = std::max(last_merge_, Now() - begun);
-  Effects effects(&targets_);
   MutexLock lock(&mutex_);
   round_overdue_ = !finished;
-  if (!finished) return;
-  rule_->EndRound();
+}
+
+bool Model::FinishRound(bool replay) {
+  if (!ledger_.FinishRound()) return false;
   const int64_t version = ledger_.version();
+  const bool writes = journal_.writes() && !replay;
+  uint64_t position = 0;
+  if (writes) position = journal_.AppendRoundEnd(version, OnDiskOf(++tickets_));
+  Effects effects(&targets_);
+  MutexLock lock(&mutex_);
+  log_position_ = std::max(log_position_, position);
+  rule_->EndRound();
   for (const auto& [member, sequence] : round_) {
-    if (member->record.last.sequence == sequence) member->record.last.version = version;
+    LastCommit& last = member->record.last;
+    if (last.sequence != sequence) continue;
+    last.version = version;
+    if (writes) last.ticket = tickets_;
   }
   round_.clear();
   PublishLocked(&effects);
   WakeLocked(&effects);
+  return true;
 }
 
 void Model::PostRoundIfDueLocked(Effects* effects) {
@@ -635,6 +690,9 @@ void Model::SettleLocked(Waiter waiter, Effects* effects) {
   if (status.ok()) {
     if (needed > rule_->progress()) return waiters_.AwaitProgress(needed, std::move(waiter));
     if (lacks_center) return waiters_.AwaitCenter(std::move(waiter));
+    if (const uint64_t ticket = TicketLocked(waiter); ticket > on_disk_) {
+      return waiters_.AwaitDisk(ticket, std::move(waiter));
+    }
     if (!waiter.begin) {
       CompleteLocked(&waiter, effects);
     } else if (!waiter.answer.committed) {
@@ -644,6 +702,11 @@ void Model::SettleLocked(Waiter waiter, Effects* effects) {
     waiter.answer.status = std::move(status);
   }
   effects->Answer(std::move(waiter.done), std::move(waiter.answer));
+}
+
+uint64_t Model::TicketLocked(const Waiter& waiter) const {
+  if (waiter.begin || waiter.call.sequence == 0 || waiter.member == nullptr) return 0;
+  return waiter.member->record.last.ticket;
 }
 
 void Model::CompleteLocked(Waiter* waiter, Effects* effects) {
@@ -664,6 +727,7 @@ void Model::CompleteLocked(Waiter* waiter, Effects* effects) {
       return;
     }
     answer.acknowledge = answer.center == member->session.answer;
+    answer.center->room.Progress();
   }
   if (answer.center == nullptr) return;
   answer.version = answer.center->snapshot->version;
@@ -683,6 +747,13 @@ absl::Status Model::WaitedTooLongLocked(const Waiter& waiter, std::map<uint64_t,
                                                     "worker or `paramctl create --from`"));
   }
   const Standing& standing = waiter.member->record.standing;
+  if (TicketLocked(waiter) > on_disk_ && rule_->AnsweredFrom(standing) <= rule_->progress()) {
+    const absl::Status problem = options_.journal->state().problem;
+    return absl::DeadlineExceededError(
+        absl::StrCat("commit ", waiter.call.sequence, " of worker '", waiter.call.caller.worker, "' to model '", name(),
+                     "' is in the center, but not on disk yet",
+                     problem.ok() ? ", which is slow" : absl::StrCat(": ", problem.message())));
+  }
   const auto [known, is_new] = behind->try_emplace(rule_->CommitsFrom(standing));
   std::string& names = known->second;
   if (is_new) {
@@ -708,6 +779,139 @@ void Model::CancelWait(const void* tag) {
     waiter.answer.status = absl::CancelledError("the exchange was cancelled");
     effects.Answer(std::move(waiter.done), std::move(waiter.answer));
   }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The journal
+
+Journal::OnDisk Model::OnDiskOf(uint64_t ticket) {
+  return [model = weak_from_this(), ticket](const absl::Status& status) {
+    if (const auto self = model.lock(); self != nullptr) self->OnDisk(ticket, status);
+  };
+}
+
+void Model::OnDisk(uint64_t ticket, const absl::Status& status) {
+  std::vector<StatusDone> initializing;
+  {
+    Effects effects(&targets_, /*quick=*/true);
+    MutexLock lock(&mutex_);
+    if (ticket >= initialized_ticket_) initializing.swap(initializing_);
+    if (status.ok()) {
+      on_disk_ = ticket;
+      SettleAllLocked(waiters_.TakeOnDisk(ticket), &effects);
+    } else {
+      for (Waiter& waiter : waiters_.TakeOnDisk(ticket)) {
+        waiter.answer.status = absl::UnavailableError(
+            absl::StrCat("the commit is in the center, but could not be written to disk: ", status.message()));
+        effects.Answer(std::move(waiter.done), std::move(waiter.answer));
+      }
+    }
+  }
+  if (initializing.empty()) return;
+  targets_.post([initializing = std::move(initializing), status] {
+    for (const StatusDone& done : initializing) done(status);
+  });
+}
+
+absl::Status Model::Replay(const state::Record& what, const LogRecord& record) {
+  absl::Status status;
+  strand_.Run([&] {
+    switch (what.kind_case()) {
+      case state::Record::kCommit:
+        status = ReplayCommit(what.commit(), record);
+        break;
+      case state::Record::kRoundEnd:
+        if (!ledger_.state().initialized || !rounds_ || !ledger_.HasSum()) {
+          status = absl::DataLossError("a round ends that has not begun");
+        } else if (!FinishRound(/*replay=*/true)) {
+          status = absl::ResourceExhaustedError("there is no memory to finish a round");
+        } else if (ledger_.version() != what.round_end().version()) {
+          status = absl::DataLossError(absl::StrCat("a round ended with version ", what.round_end().version(),
+                                                    ", but now with ", ledger_.version()));
+        }
+        break;
+      case state::Record::kInitialized: {
+        auto center = FloatsOf(record, spec_.floats, v1::FLOAT32);
+        status = center.status();
+        if (status.ok()) status = ledger_.Initialize(&*center).status();
+        Effects effects(&targets_);
+        MutexLock lock(&mutex_);
+        if (status.ok()) NoteInitializedLocked(&effects);
+        break;
+      }
+      case state::Record::kAcknowledged: {
+        const state::Acknowledged& acknowledged = what.acknowledged();
+        Effects effects(&targets_);
+        MutexLock lock(&mutex_);
+        const auto member = membership_.members().find(acknowledged.worker());
+        if (member == membership_.members().end()) break;
+        const MemberRecord& known = member->second->record;
+        if (known.incarnation == acknowledged.incarnation() && known.last.sequence == acknowledged.sequence()) {
+          effects.Drop(std::exchange(member->second->session.answer, nullptr));
+        }
+        break;
+      }
+      case state::Record::KIND_NOT_SET:
+        status = absl::InvalidArgumentError("a record of a kind that this version does not know");
+        break;
+    }
+    MutexLock lock(&mutex_);
+    if (status.ok()) log_position_ = std::max(log_position_, record.position);
+  });
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("model '", name(), "': ", status.message()));
+}
+
+absl::Status Model::ReplayCommit(const state::Commit& what, const LogRecord& record) {
+  auto commit = FloatsOf(record, spec_.floats, what.encoding());
+  if (!commit.ok()) return commit.status();
+  const CommitInfo info{.version = what.version(), .base_version = what.base_version(), .staleness = what.staleness()};
+  const Caller caller{.worker = what.worker(), .incarnation = what.incarnation(), .nonce = what.nonce()};
+  if (!ledger_.state().initialized || ledger_.version() != info.version || what.contribution() != needs_base_) {
+    return absl::DataLossError(absl::StrCat("commit ", what.sequence(), " of worker '", caller.worker,
+                                            "' was merged into version ", info.version, ", but the center is at ",
+                                            ledger_.state().version));
+  }
+  std::shared_ptr<Member> member;
+  {
+    Effects effects(&targets_);
+    MutexLock lock(&mutex_);
+    const auto known = membership_.members().find(caller.worker);
+    if (known != membership_.members().end() && known->second->record.incarnation >= caller.incarnation) {
+      member = known->second;
+    } else {
+      // That it joined could not be written.
+      auto joined = membership_.Join(caller.worker, caller.incarnation, caller.nonce, Now());
+      if (!joined.ok()) return joined.status();
+      for (MemberSession& session : joined->dropped) effects.Drop(std::move(session), absl::OkStatus());
+      member = joined->member;
+      next_lease_end_ = std::min(next_lease_end_, Now() + options_.lease);
+    }
+    rule_->Arrive(&member->record.standing, what.sequence());
+  }
+  std::shared_ptr<const HeldCenter> center;
+  if (keeps_answers_ && what.pull()) {
+    Reservation room;
+    if (!rounds_ && options_.budget != nullptr) room = options_.budget->TryReserve(bytes(), weak_from_this());
+    if (rounds_) {
+      center = ledger_.BeforeRound();
+    } else if (options_.budget == nullptr || !room.empty()) {
+      center =
+          std::make_shared<const HeldCenter>(HeldCenter{.snapshot = ledger_.TakeSnapshot(), .room = std::move(room)});
+    }
+  }
+  absl::Status merged =
+      what.contribution() ? ledger_.MergeContribution(info, &*commit) : ledger_.Merge(info, &*commit, nullptr);
+  if (!merged.ok()) return merged;
+  Effects effects(&targets_);
+  MutexLock lock(&mutex_);
+  PublishLocked(&effects);
+  AcceptLocked(caller, what.sequence(), info, member, Now(), &effects);
+  if (membership_.Check(*member, caller).ok()) {
+    member->record.last.base_version = what.base_version();
+    if (member->live()) effects.Drop(std::exchange(member->session.answer, std::move(center)));
+  }
+  return absl::OkStatus();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

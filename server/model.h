@@ -26,6 +26,7 @@
 #include "server/effects.h"
 #include "server/history.h"
 #include "server/identity.h"
+#include "server/journal.h"
 #include "server/ledger.h"
 #include "server/membership.h"
 #include "server/model_event.h"
@@ -48,6 +49,8 @@ struct ModelOptions {
   Budget* budget = nullptr;               // null: nothing is counted
   std::shared_ptr<Histories> histories;   // of all models; null: this one has its own
   EventSink* events = nullptr;            // null: nobody is told
+  // Not null: a commit is answered once it is in there, on disk. Outlives the model.
+  Log* journal = nullptr;
   // Called on a thread that is about to be busy for long, so that another one can do what it was there for. May be
   // null.
   std::function<void()> step_aside;
@@ -68,6 +71,9 @@ struct ModelOptions {
 // FAILED_PRECONDITION, what the commit or its answer needs is not there (center, base, kept answer), or the center is
 // not finite any more; UNAVAILABLE, the commit changed while it was read, or lost its turn: send it again;
 // DEADLINE_EXCEEDED, CANCELLED.
+//
+// With a journal an exchange is answered OK once its commit is on disk. Without room there it waits; an error then says
+// `committed` all the same: the center has the commit, but a daemon that ends now forgets it.
 class Model : public ReservationOwner, public std::enable_shared_from_this<Model> {
  public:
   using Done = std::function<void(ExchangeAnswer)>;
@@ -157,6 +163,11 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   using ImageDone = std::function<void(std::optional<Image> image, std::vector<MemberRecord> members)>;
   void TakeImage(ImageDone done);
 
+  // Does again what the model once wrote to its journal, by the code that did it then. To be called for its records in
+  // their order, those that it contains already left out, before anybody else knows the model. DATA_LOSS: it does not
+  // follow from what came before; INVALID_ARGUMENT; RESOURCE_EXHAUSTED.
+  absl::Status Replay(const state::Record& what, const LogRecord& record);
+
   // Expires leases and waits. To be called every now and then; what the process itself has overslept counts against
   // nobody's lease.
   void Tick(absl::Duration overslept = absl::ZeroDuration());
@@ -188,16 +199,25 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
 
   // On the strand.
   void Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done done);
-  // `present`: the member still is who committed.
-  void AcceptLocked(const ExchangeCall& call, const CommitInfo& info, const std::shared_ptr<Member>& member,
-                    bool present, absl::Time now, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AcceptLocked(const Caller& caller, uint64_t sequence, const CommitInfo& info,
+                    const std::shared_ptr<Member>& member, absl::Time now, Effects* effects)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteInitializedLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishRoundIfDue();
+  // False: there is no memory for it now.
+  bool FinishRound(bool replay);
+  absl::Status ReplayCommit(const state::Commit& what, const LogRecord& record);
+  // To be told when the record is on disk that was appended with this ticket.
+  Journal::OnDisk OnDiskOf(uint64_t ticket);
+  void OnDisk(uint64_t ticket, const absl::Status& status);
   void PostRoundIfDueLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StepAsideIfLong() const;
 
   // Answers the waiter if it need not wait (any more), else lets it wait.
   void SettleLocked(Waiter waiter, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the record that must be on disk before it is answered.
+  uint64_t TicketLocked(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteLocked(Waiter* waiter, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SettleAllLocked(Waiters::List waiters, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -221,6 +241,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   const bool rounds_;
   const bool takes_at_once_;
   const EffectsTargets targets_;
+  const Journal journal_;
 
   // Self-synchronized.
   Strand strand_;
@@ -228,6 +249,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // Of the strand.
   Ledger ledger_;
   absl::Duration last_merge_ = absl::InfiniteDuration();  // how long it took
+  uint64_t tickets_ = 0;                                  // of records that were appended to the journal
 
   mutable Mutex mutex_;
   absl::Status draining_ ABSL_GUARDED_BY(mutex_);  // not OK: why nobody may wait any more
@@ -243,6 +265,10 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // Whose answer gets its version when the round ends, and which sequence.
   std::vector<std::pair<std::shared_ptr<Member>, uint64_t>> round_ ABSL_GUARDED_BY(mutex_);
   bool round_overdue_ ABSL_GUARDED_BY(mutex_) = false;  // there was no memory to finish it: it is tried again
+  uint64_t log_position_ ABSL_GUARDED_BY(mutex_) = 0;   // of the model's last record
+  uint64_t on_disk_ ABSL_GUARDED_BY(mutex_) = 0;        // the last ticket whose record is
+  uint64_t initialized_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<StatusDone> initializing_ ABSL_GUARDED_BY(mutex_);                // wait for it
   absl::Time next_lease_end_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // none ends before
 };
 

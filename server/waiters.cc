@@ -39,6 +39,7 @@ Waiters::Entries::iterator Waiters::Add(Waiter waiter) {
 
 void Waiters::Take(Entries::iterator entry, List* taken) {
   if (entry->progress.has_value()) by_progress_.erase(*entry->progress);
+  if (entry->ticket.has_value()) by_ticket_.erase(*entry->ticket);
   if (entry->deadline.has_value()) by_deadline_.erase(*entry->deadline);
   const Waiter& waiter = entry->waiter;
   if (waiter.call.tag != nullptr) EraseFrom(&by_tag_, waiter.call.tag, entry);
@@ -55,6 +56,11 @@ void Waiters::AwaitProgress(uint64_t progress, Waiter waiter) {
   entry->progress = by_progress_.emplace(progress, entry);
 }
 
+void Waiters::AwaitDisk(uint64_t ticket, Waiter waiter) {
+  const auto entry = Add(std::move(waiter));
+  entry->ticket = by_ticket_.emplace(ticket, entry);
+}
+
 void Waiters::AwaitCenter(Waiter waiter) { Add(std::move(waiter)); }
 
 Waiters::List Waiters::TakeUpTo(uint64_t progress) {
@@ -63,11 +69,17 @@ Waiters::List Waiters::TakeUpTo(uint64_t progress) {
   return taken;
 }
 
+Waiters::List Waiters::TakeOnDisk(uint64_t ticket) {
+  List taken;
+  while (!by_ticket_.empty() && by_ticket_.begin()->first <= ticket) Take(by_ticket_.begin()->second, &taken);
+  return taken;
+}
+
 Waiters::List Waiters::TakeForCenter() {
   List taken;
   for (auto it = entries_.begin(); it != entries_.end();) {
     const auto entry = it++;
-    if (!entry->progress.has_value()) Take(entry, &taken);
+    if (!entry->progress.has_value() && !entry->ticket.has_value()) Take(entry, &taken);
   }
   return taken;
 }

@@ -51,18 +51,21 @@ struct Waiter {
   std::function<void(ExchangeAnswer)> done;
 };
 
-// Each waits for a progress (of the model's ConsistencyRule) or for the first center, and is found by that, by its
-// deadline, its tag and its member: nothing walks over those whose turn has not come. Externally synchronized, by its
-// model's lock.
+// Each waits for a progress (of the model's ConsistencyRule), for the disk or for the first center, and is found by
+// that, by its deadline, its tag and its member: nothing walks over those whose turn has not come. Externally
+// synchronized, by its model's lock.
 class Waiters {
  public:
   using List = std::list<Waiter>;
 
   void AwaitProgress(uint64_t progress, Waiter waiter);
+  // `ticket`: of the record that must be on disk.
+  void AwaitDisk(uint64_t ticket, Waiter waiter);
   void AwaitCenter(Waiter waiter);
 
   // Those that need wait no longer, in the order in which they came to wait for the same thing.
   List TakeUpTo(uint64_t progress);
+  List TakeOnDisk(uint64_t ticket);
   List TakeForCenter();
   List TakeDue(absl::Time now);
   List TakeOf(const Member* member);
@@ -83,7 +86,8 @@ class Waiters {
   using ByDeadline = std::multimap<absl::Time, Entries::iterator>;
   struct Entry {
     Waiter waiter;
-    std::optional<ByProgress::iterator> progress;  // none: waits for the center
+    std::optional<ByProgress::iterator> progress;
+    std::optional<ByProgress::iterator> ticket;  // neither: waits for the center
     std::optional<ByDeadline::iterator> deadline;
   };
 
@@ -92,6 +96,7 @@ class Waiters {
 
   Entries entries_;
   ByProgress by_progress_;
+  ByProgress by_ticket_;
   ByDeadline by_deadline_;
   std::unordered_multimap<const void*, Entries::iterator> by_tag_;
   std::unordered_multimap<const Member*, Entries::iterator> by_member_;

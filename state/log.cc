@@ -154,20 +154,27 @@ Log::Log(std::string folder, LogOptions options, std::deque<Segment> segments)
   thread_ = std::thread([this] { Run(); });
 }
 
-Log::~Log() {
+Log::~Log() { Stop(); }
+
+void Log::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     changed_.Signal();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  std::deque<Entry> dropped;
+  MutexLock lock(&mutex_);
+  stopped_ = true;
+  dropped.swap(queue_);
 }
 
 uint64_t Log::Append(std::string head, LogPayload payload, std::function<void(const absl::Status&)> durable,
                      AppendMode mode) {
   MutexLock lock(&mutex_);
-  if (queue_.empty()) changed_.Signal();
   const uint64_t position = next_++;
+  if (stopped_) return position;
+  if (queue_.empty()) changed_.Signal();
   queue_.push_back({position, std::move(head), std::move(payload), std::move(durable), mode});
   ++state_.waiting;
   return position;

@@ -91,7 +91,7 @@ class Log {
   static absl::StatusOr<LogState> Read(const std::string& folder, std::function<absl::Status(const LogRecord&)> replay,
                                        std::function<void(const std::string&)> say);
 
-  // Writes what waits, or fails it.
+  // Stop.
   ~Log();
 
   Log(const Log&) = delete;
@@ -103,6 +103,10 @@ class Log {
   // error. The log has let go of `payload` by then. INVALID_ARGUMENT: the head has more than kMaxRecordHeadBytes.
   uint64_t Append(std::string head, LogPayload payload, std::function<void(const absl::Status&)> durable,
                   AppendMode mode = AppendMode::kOrFail);
+
+  // Writes what waits, or fails it, and returns when nothing of it is left. What is appended from then on is dropped,
+  // and nobody told. Whatever payloads and callbacks need must last until then. To be called by one thread.
+  void Stop();
 
   // Nobody needs the records before `position` any more. Soon, segments that have no others are removed.
   void DropBefore(uint64_t position);
@@ -165,6 +169,7 @@ class Log {
   uint64_t next_ ABSL_GUARDED_BY(mutex_);
   uint64_t drop_before_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   LogState state_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;

@@ -27,10 +27,7 @@ namespace {
 class Folder {
  public:
   // In memory, where a sync costs nothing.
-  Folder()
-      : path_("/dev/shm/" + std::filesystem::path(TemporaryPath("log")).filename().string() + absl::StrCat(getpid())) {
-    std::filesystem::create_directory(path_);
-  }
+  Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string log() const { return path_ + "/log"; }
   std::vector<std::string> files() const {
@@ -41,7 +38,7 @@ class Folder {
   }
 
  private:
-  const std::string path_;
+  std::string path_ = "/dev/shm/paramd_log_XXXXXX";
 };
 
 void WriteFile(const std::string& path, const std::string& bytes) {

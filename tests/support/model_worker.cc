@@ -54,9 +54,10 @@ std::vector<float> Floats(const Snapshot& snapshot) {
 }
 
 absl::Status TryInitialize(Model* model, CommitBuffer center) {
-  std::promise<absl::Status> status;
-  model->Initialize(std::move(center), Reservation(), [&](const absl::Status& s) { status.set_value(s); });
-  return status.get_future().get();
+  // Kept by whoever answers, on whatever thread, until it is done with it.
+  const auto status = std::make_shared<std::promise<absl::Status>>();
+  model->Initialize(std::move(center), Reservation(), [status](const absl::Status& s) { status->set_value(s); });
+  return status->get_future().get();
 }
 
 std::shared_ptr<const Snapshot> TakeSnapshot(Model* model) {
@@ -69,10 +70,10 @@ std::shared_ptr<const Snapshot> TakeSnapshot(Model* model) {
 }
 
 ExchangeAnswer ExchangeAtOnce(Model* model, const ExchangeCall& call, CommitBuffer commit) {
-  std::promise<ExchangeAnswer> answer;
+  const auto answer = std::make_shared<std::promise<ExchangeAnswer>>();
   model->Exchange(call, std::move(commit), Reservation(),
-                  [&](ExchangeAnswer got) { answer.set_value(std::move(got)); });
-  return answer.get_future().get();
+                  [answer](ExchangeAnswer got) { answer->set_value(std::move(got)); });
+  return answer->get_future().get();
 }
 
 void Initialize(Model* model, std::vector<float> center) {
@@ -161,7 +162,7 @@ void ModelWorker::CallExchange(bool with_bytes) {
     stage_ = Stage::kExchanging;
   }
   std::optional<CommitBuffer> bytes;
-  if (with_bytes) bytes = MakeBuffer(commit_);
+  if (with_bytes) bytes = make_buffer_(commit_);
   model_->Exchange(call_, std::move(bytes), Reservation(),
                    [this](ExchangeAnswer answer) { Exchanged(std::move(answer)); });
 }

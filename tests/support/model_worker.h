@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -70,6 +72,8 @@ class ModelWorker {
   uint64_t sequence() const { return sequence_; }
   int64_t base_version() const { return base_version_; }
 
+  // How commits come from now on. As MakeBuffer's at first.
+  void set_buffers(std::function<CommitBuffer(std::vector<float>)> make) { make_buffer_ = std::move(make); }
   // How long the model may hold up the exchanges that begin from now on. Without end at first.
   void set_wait(absl::Duration wait) { wait_ = wait; }
   // What the next commit claims to be based on; a pull sets it.
@@ -120,6 +124,7 @@ class ModelWorker {
   Caller caller_;
 
   // Only change between exchanges.
+  std::function<CommitBuffer(std::vector<float>)> make_buffer_ = MakeBuffer;
   absl::Duration wait_ = absl::InfiniteDuration();
   uint64_t sequence_ = 0;
   int64_t base_version_ = -1;
