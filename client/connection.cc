@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/process_guard.h"
 #include "proto/status.h"
+#include "proto/tensor_codec.h"
 
 namespace paramd {
 namespace {
@@ -58,6 +59,7 @@ std::shared_ptr<grpc::Channel> Connection::OpenChannel() const {
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
   // A chunk in one frame. HTTP/2's own default is 16 KiB.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
+  arguments.SetInt(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, kMinReadBytes);
   // Descriptions can be long, and the server is one that the user chose.
   arguments.SetMaxReceiveMessageSize(1 << 30);
   arguments.SetMaxSendMessageSize(-1);

@@ -24,6 +24,9 @@ inline constexpr size_t kChunkFloats = size_t{256} << 10;  // 1 MiB
 // flight.
 inline constexpr size_t kMaxHeaderChunkBytes = size_t{64} << 10;
 
+// What gRPC reads from a socket at once, at least. In its own 8 KiB every second exchange of 4 kB comes in two pieces.
+inline constexpr int kMinReadBytes = 32 << 10;
+
 // The longest message that either side accepts: a chunk of 4 MiB, and room for headers and for large specifications.
 inline constexpr int kMaxMessageBytes = 8 << 20;
 
