@@ -19,7 +19,7 @@ readonly packages=(
   bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
   g++ clang-14 clang-format-14
   protobuf-compiler protobuf-compiler-grpc
-  libabsl-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev libssl-dev zlib1g-dev
+  libabsl-dev libdeflate-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev libssl-dev zlib1g-dev
   catch2 libbenchmark-dev nlohmann-json3-dev
   libopenmpi-dev openjdk-17-jdk-headless
   patchelf python3-minimal

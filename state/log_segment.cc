@@ -1,9 +1,9 @@
 #include "state/log_segment.h"
 
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,13 +26,11 @@ constexpr size_t kTrailerBytes = sizeof(uint32_t);
 constexpr size_t kGatheredBytes = size_t{64} << 10;
 constexpr size_t kBufferBytes = size_t{1} << 20;
 // The system begins to write so much, while more of it is on its way.
-constexpr uint64_t kPushedBytes = uint64_t{4} << 20;
+constexpr uint64_t kPushedBytes = uint64_t{1} << 20;
 // Of a scan for records.
 constexpr size_t kScannedBytes = size_t{1} << 20;
 
-uint32_t Crc(uint32_t crc, std::string_view bytes) {
-  return static_cast<uint32_t>(crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
+uint32_t Crc(uint32_t crc, std::string_view bytes) { return libdeflate_crc32(crc, bytes.data(), bytes.size()); }
 
 size_t Padding(uint64_t bytes) { return (8 - bytes % 8) % 8; }
 
