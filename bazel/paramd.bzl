@@ -28,25 +28,29 @@ def _join(name, srcs, replacement, testonly = None):
         done; } >$@""" % replacement,
     )
 
-def _joined(name, srcs, testonly):
-    """Where analysis and sanitizers build anew what is built already, the files of a target are compiled as one: they
-    have most of their headers and templates in common. So no two of them may have one name in a nameless namespace."""
+# By its file's name.
+_NAMED = "namespace in_$$(basename $$src .cc) {"
+
+def _joined(name, srcs, testonly, apart):
+    """With --config=joined, and for analysis and sanitizers, the files of a target are compiled as one: they have most of
+    their headers and templates in common. So no two of them may have one name in a nameless namespace, unless they are
+    kept `apart`: nothing outside of these namespaces may use what is in them then."""
     files = [src for src in srcs if src.endswith(".cc") and ":" not in src]
     if len(files) < 2:
         return srcs
     joined = name.replace(".", "_") + "_joined"
-    _join(joined, files, "namespace {", testonly)
+    _join(joined, files, _NAMED if apart else "namespace {", testonly)
     return select({
         "//bazel:joined": [src for src in srcs if src not in files] + [joined + ".cc"],
         "//conditions:default": srcs,
     })
 
-def paramd_library(name, srcs = [], copts = [], joined = True, **kwargs):
+def paramd_library(name, srcs = [], copts = [], apart = False, **kwargs):
     # Nothing is linked with a shared library of its own.
     kwargs.setdefault("linkstatic", True)
     native.cc_library(
         name = name,
-        srcs = _joined(name, srcs, kwargs.get("testonly")) if joined else srcs,
+        srcs = _joined(name, srcs, kwargs.get("testonly"), apart),
         copts = _COPTS + copts,
         **kwargs
     )
@@ -54,23 +58,48 @@ def paramd_library(name, srcs = [], copts = [], joined = True, **kwargs):
 def paramd_binary(name, srcs = [], copts = [], deps = [], linkshared = False, joined = True, **kwargs):
     native.cc_binary(
         name = name,
-        srcs = _joined(name, srcs, kwargs.get("testonly")) if joined else srcs,
+        srcs = _joined(name, srcs, kwargs.get("testonly"), apart = False) if joined else srcs,
         copts = _COPTS + copts,
         linkshared = linkshared,
         deps = deps + ["//bazel/system:link_shared" if linkshared else "//bazel/system:link_static"],
         **kwargs
     )
 
-def paramd_test(name, srcs = None, deps = [], copts = [], **kwargs):
-    """A Catch2 test, by default of the one file NAME.cc."""
+def paramd_test(name, srcs = None, file = None, cases = None, deps = [], copts = [], **kwargs):
+    """A Catch2 test, by default of the one file NAME.cc.
+
+    With --config=joined it takes the cases of the file FILE.cc from `cases`, if that is given. FILE is NAME by default."""
+    if srcs == None:
+        srcs = [name + ".cc"]
+    if cases:
+        kwargs["args"] = select({
+            "//bazel:joined": ["-#", "[#%s]" % (file or name)],
+            "//conditions:default": [],
+        })
+        srcs = select({"//bazel:joined": [], "//conditions:default": srcs})
+        deps = select({"//bazel:joined": [cases], "//conditions:default": deps})
 
     # The linker would drop a shared library of algorithms that nothing names.
     kwargs.setdefault("linkstatic", True)
     native.cc_test(
         name = name,
-        srcs = [name + ".cc"] if srcs == None else srcs,
+        srcs = srcs,
         copts = _COPTS + copts,
         deps = deps + ["//tests/support:catch_main", "//bazel/system:link_shared"],
+        **kwargs
+    )
+
+def paramd_cases(name, srcs, deps, **kwargs):
+    """The cases of many tests that run on their own, compiled as one file; see paramd_test."""
+    _join(name + "_joined", srcs, _NAMED, testonly = True)
+    paramd_library(
+        name = name,
+        testonly = True,
+        srcs = [name + "_joined.cc"],
+        alwayslink = True,
+        # Only where it is used.
+        tags = ["manual"],
+        deps = deps + ["//tests/support:catch_main"],
         **kwargs
     )
 
@@ -79,7 +108,7 @@ def paramd_tests(name, srcs, hdrs = [], tags = [], **kwargs):
 
     They are compiled as one file, in which each file's nameless namespace has the file's name: the headers and templates
     that all of them use take longer than the tests themselves."""
-    _join(name, srcs, "namespace $$(basename $$src .cc) {", testonly = True)
+    _join(name, srcs, _NAMED, testonly = True)
     paramd_test(name = name, srcs = [name + ".cc"] + hdrs, tags = tags, **kwargs)
     for src in srcs:
         paramd_test(name = src[:-len(".cc")], srcs = [src] + hdrs, tags = tags + ["manual"], **kwargs)

@@ -20,7 +20,7 @@ run() {
   return "$status"
 }
 
-# run_bazel ARGUMENT...: `bazel ARGUMENT...` in the repository.
+# run_bazel COMMAND ARGUMENT...: `bazel COMMAND ARGUMENT...` in the repository, in the configuration that all scripts share.
 run_bazel() {
   if ! command -v bazel >/dev/null; then
     echo "${0##*/}: there is no Bazel; scripts/setup.sh --packages installs it" >&2
@@ -38,6 +38,9 @@ start_bazel() {
     fd=${fd##*/}
     if ((fd > 2)); then eval "exec $fd>&-"; fi
   done
+  case $1 in
+    build | info | test) set -- "$1" --config=joined "${@:2}" ;;
+  esac
   exec setsid bazel "$@"
 }
 
