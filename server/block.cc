@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "process/memory.h"
+
 namespace paramd {
 namespace {
 
@@ -50,6 +52,7 @@ BlockRef BlockPool::Allocate(size_t floats) {
     }
   }
   if (block == nullptr) {
+    const MemoryReserve::Untouched guard;
     block = new BlockRef::Block;
     block->size = floats;
     block->memory = std::malloc(floats * sizeof(float) + kAlignment);

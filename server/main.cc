@@ -29,6 +29,7 @@
 #include "flags/command_line.h"
 #include "google/protobuf/stubs/logging.h"
 #include "process/descriptors.h"
+#include "process/memory.h"
 #include "process/system_call.h"
 #include "process/tuning.h"
 #include "proto/text.h"
@@ -271,6 +272,7 @@ int Run() {
   sigwait(&first_signals, &signal);
   spdlog::info("event=drain signal={} grace={}", signal, absl::FormatDuration(absl::GetFlag(FLAGS_grace)));
   const absl::Duration grace = absl::GetFlag(FLAGS_grace);
+  MemoryReserve::Release();
   std::thread([signals, grace, port_file] {
     if (AwaitSignal(signals, grace)) _exit(kRuntime);
     // Something that can't be interrupted: a plugin's algorithm, say.
@@ -311,6 +313,7 @@ int Main(int argc, char** argv) {
   }
   TuneProcess();
   RaiseDescriptorLimit();
+  MemoryReserve::Hold();
   return Run();
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "process/memory.h"
 #include "proto/encoding.h"
 #include "proto/status.h"
 #include "server/pollers.h"
@@ -412,13 +413,25 @@ absl::Status Session::NoRoom() const {
 
 void Session::StartReceiving(Reservation room, const DecodedExchange& first) {
   const Exchange& exchange = *exchange_;
+  std::optional<MemoryPromise> memory = MemoryPromise();
+  if (exchange.segment == nullptr) {
+    const uint64_t bytes = exchange.call.floats * FloatBytes(exchange.encoding);
+    memory = MemoryPromise::Make(bytes);
+    if (!memory.has_value()) {
+      const absl::Status status = absl::ResourceExhaustedError(
+          absl::StrCat("there is no memory for a commit of ", bytes, " bytes; send it again later, give the server ",
+                       "more memory, or delete models"));
+      if (!exchange.initialize) exchange.model->CountRejected(exchange.call.caller, status);
+      return ReplyStatus(status);
+    }
+  }
   CommitBuffer commit(exchange.call.floats, exchange.encoding);
   if (exchange.segment != nullptr) {
     commit.set_still_whole([segment = exchange.segment, sequence = exchange.call.sequence] {
       return segment->LoadCommitWord() == sequence;
     });
   }
-  phase_ = Receiving{std::move(room), std::move(commit)};
+  phase_ = Receiving{std::move(room), *std::move(memory), std::move(commit)};
   if (!exchange.ComesWhole(first)) watch_.Progress();
   Receive(first);
 }
@@ -438,6 +451,7 @@ void Session::Receive(const DecodedExchange& message) {
   } else {
     CommitBuffer& commit = std::get<Receiving>(phase_).commit;
     if (message.has_chunk) {
+      std::get<Receiving>(phase_).memory.Keep(ChunkBytes(message));
       if (auto status = Append(message, &commit); !status.ok()) {
         if (!exchange.initialize) exchange.model->CountRejected(exchange.call.caller, status);
         return ReplyStatus(status);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <variant>
 
+#include "process/memory.h"
 #include "proto/chunk_pool.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/tensor_codec.h"
@@ -71,6 +72,7 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
   struct Idle {};     // reads: the header of the next exchange, and what is left of a commit that was refused
   struct Receiving {  // reads
     Reservation room;
+    MemoryPromise memory;  // for what is still to come
     CommitBuffer commit;
   };
   struct Dropping {   // reads the floats of a commit that was applied before

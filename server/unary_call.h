@@ -8,9 +8,11 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <functional>
+#include <new>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "process/memory.h"
 #include "proto/status.h"
 #include "server/event.h"
 
@@ -53,6 +55,22 @@ class UnaryCall : public Event {
       : live_(calls), request_next_(std::move(request_next)), handle_(std::move(handle)) {}
 
   absl::Status Handle(grpc::ByteBuffer* out) {
+    try {
+      // What is small may be what makes room.
+      const size_t bytes = request_.Length();
+      if (bytes > kSmallRequestBytes && !MemoryPromise::Make(kParsedFactor * bytes).has_value()) return NoMemory();
+      return HandleParsed(out);
+    } catch (const std::bad_alloc&) {
+      return NoMemory();
+    }
+  }
+
+  static absl::Status NoMemory() {
+    return absl::ResourceExhaustedError(
+        "the server has no memory for this request; try again later, give it more, or delete models");
+  }
+
+  absl::Status HandleParsed(grpc::ByteBuffer* out) {
     Request request;
     if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, Request>(&request_, &request).ok()) {
       return absl::InvalidArgumentError(
@@ -63,6 +81,9 @@ class UnaryCall : public Event {
     bool own = false;
     return FromGrpcStatus(grpc::GenericSerialize<grpc::ProtoBufferWriter, Reply>(reply, out, &own));
   }
+
+  static constexpr size_t kSmallRequestBytes = 4096;
+  static constexpr size_t kParsedFactor = 4;  // of a message's bytes, once it is parsed
 
   const LiveCall live_;
   const RequestNext request_next_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -127,6 +128,65 @@ TEST_CASE("a first center that there is no memory for is refused at once, with t
   const absl::Status refused = worker->Initialize(std::vector<float>(kFloats, 1), kCallTimeout);
   CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(std::string(refused.message()), Catch::Contains("no memory for the center of model 'm'"));
+}
+
+TEST_CASE("a daemon that runs out of memory refuses what needs some, and lives") {
+  constexpr size_t kFloats = 2'000'000;
+  Daemon daemon;
+  const auto admin = Connect(daemon.address());
+  const rlim_t bytes = (daemon.process().StatusNumber("VmSize") << 10) + (rlim_t{120} << 20);
+  const rlimit limit{.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+  REQUIRE(prlimit(daemon.process().pid(), RLIMIT_AS, &limit, nullptr) == 0);
+  const std::vector<float> center(kFloats, 1);
+  size_t models = 0;
+  absl::Status status;
+  for (; status.ok() && models < 100; ++models) {
+    const std::string name = absl::StrCat("m", models);
+    status = admin->CreateModel(Spec(name, "downpour", kFloats)).status();
+    if (status.ok()) status = admin->Initialize(name, center);
+  }
+  INFO(models << " models; " << status);
+  CHECK(status.code() == absl::StatusCode::kResourceExhausted);
+  REQUIRE(models > 4);
+  // Descriptions are of any size, too.
+  v1::ModelSpec long_spec = Spec("long", "downpour", 1);
+  for (int i = 0; i < 60'000; ++i) {
+    v1::Tensor* const tensor = long_spec.add_tensors();
+    tensor->set_name(absl::StrCat("a tensor with quite a long name, so that it takes some memory, ", i));
+    tensor->add_shape(1);
+  }
+  for (int i = 0; i < 100 && status.code() == absl::StatusCode::kResourceExhausted; ++i) {
+    long_spec.set_name(absl::StrCat("long", i));
+    if (const auto made = admin->CreateModel(long_spec); !made.ok()) status = made.status();
+  }
+  CHECK(status.code() == absl::StatusCode::kResourceExhausted);
+  const auto commit_all = [&] {
+    std::vector<absl::Status> results(8);
+    std::vector<Thread> threads;
+    for (size_t w = 0; w < results.size(); ++w) {
+      threads.emplace_back([&, w] {
+        auto worker = Worker::Join({.server = daemon.address(),
+                                    .model = absl::StrCat("m", w % 2),
+                                    .worker = absl::StrCat("w", w),
+                                    .transport = w < 6 ? Transport::kGrpc : Transport::kAuto});
+        results[w] = worker.ok() ? (*worker)->Commit(center, kCallTimeout).status() : worker.status();
+      });
+    }
+    for (Thread& thread : threads) thread.Join();
+    return results;
+  };
+  for (const absl::Status& result : commit_all()) {
+    INFO(result);
+    CHECK((result.ok() || result.code() == absl::StatusCode::kResourceExhausted));
+  }
+  // Whoever makes room finds it there.
+  for (size_t i = 2; i < models; ++i) REQUIRE(admin->DeleteModel(absl::StrCat("m", i)).ok());
+  for (const absl::Status& result : commit_all()) {
+    INFO(result);
+    CHECK(result.ok());
+  }
+  daemon.process().Signal(SIGTERM);
+  CHECK(daemon.process().Wait() == 0);
 }
 
 TEST_CASE("a commit that has to wait for other workers is not kept with a large chunk that came with its header") {
