@@ -104,9 +104,9 @@ Health::Status Health::Get(const std::string& service) const {
   return draining_ ? HealthCheckResponse::NOT_SERVING : HealthCheckResponse::SERVING;
 }
 
-void Health::Listen(grpc::ServerCompletionQueue* queue, LiveCalls* calls) {
+void Health::Listen(grpc::ServerCompletionQueue* queue, LiveCalls* calls, Access* access) {
   UnaryCall<HealthCheckRequest, HealthCheckResponse>::Listen(
-      calls,
+      calls, access, "/grpc.health.v1.Health/Check",
       [this, queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestCheck(context, request, writer, queue, queue, tag);
       },

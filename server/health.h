@@ -9,6 +9,7 @@
 #include <string>
 
 #include "proto/health.grpc.pb.h"
+#include "server/access.h"
 #include "server/event.h"
 #include "server/streams.h"
 
@@ -24,8 +25,8 @@ class Health {
   // To be registered with the server before it is built.
   grpc::Service* service() { return &service_; }
 
-  // Answers on the queue from now on. Both must outlive the last call.
-  void Listen(grpc::ServerCompletionQueue* queue, LiveCalls* calls);
+  // Answers on the queue from now on. All must outlive the last call.
+  void Listen(grpc::ServerCompletionQueue* queue, LiveCalls* calls, Access* access);
 
   // NOT_SERVING from now on; those that watch are told so, and their calls end.
   void Drain();

@@ -46,7 +46,10 @@ ABSL_FLAG(std::string, tls_cert, "", "PEM file of the certificate to speak TLS w
 ABSL_FLAG(std::string, tls_key, "", "PEM file of that certificate's key");
 ABSL_FLAG(std::string, tls_client_ca, "",
           "PEM file of authorities: only clients with a certificate of theirs are let in");
-ABSL_FLAG(bool, insecure, false, "allow to listen beyond loopback without TLS");
+ABSL_FLAG(
+    std::string, token_file, "",
+    "file of tokens with their roles and models: only calls with one of them are let in; may be replaced meanwhile");
+ABSL_FLAG(bool, insecure, false, "allow to listen beyond loopback without TLS, or for everybody");
 ABSL_FLAG(int, threads, 2, "threads that serve: one talks to the workers while the others apply large commits");
 ABSL_FLAG(int, apply_threads, 0, "threads that apply one commit to a large model; 0: one a core, at most 4");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "how long a worker may be silent before nobody waits for it");
@@ -121,6 +124,7 @@ ServerOptions Options() {
   options.tls_cert = absl::GetFlag(FLAGS_tls_cert);
   options.tls_key = absl::GetFlag(FLAGS_tls_key);
   options.tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca);
+  options.token_file = absl::GetFlag(FLAGS_token_file);
   options.insecure = absl::GetFlag(FLAGS_insecure);
   options.threads = absl::GetFlag(FLAGS_threads);
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);

@@ -19,12 +19,12 @@ bool IsPlain(const std::string& text) {
   });
 }
 
-std::string Value(const std::string& text) {
+}  // namespace
+
+std::string LogValue(const std::string& text) {
   if (text.size() <= kMaxText && IsPlain(text)) return text;
   return absl::StrCat("\"", Printable(absl::Utf8SafeCEscape(Repaired(Shortened(text, kMaxText)))), "\"");
 }
-
-}  // namespace
 
 const char* KindName(ModelEvent::Kind kind) {
   switch (kind) {
@@ -57,12 +57,12 @@ const char* KindName(ModelEvent::Kind kind) {
 }
 
 std::string FormatEvent(const ModelEvent& event) {
-  std::string line = absl::StrCat("event=", KindName(event.kind), " model=", Value(event.model));
+  std::string line = absl::StrCat("event=", KindName(event.kind), " model=", LogValue(event.model));
   if (!event.worker.empty()) {
-    absl::StrAppend(&line, " worker=", Value(event.worker), " incarnation=", event.incarnation);
+    absl::StrAppend(&line, " worker=", LogValue(event.worker), " incarnation=", event.incarnation);
   }
   absl::StrAppend(&line, " version=", event.version);
-  if (!event.reason.empty()) absl::StrAppend(&line, " reason=", Value(event.reason));
+  if (!event.reason.empty()) absl::StrAppend(&line, " reason=", LogValue(event.reason));
   return line;
 }
 

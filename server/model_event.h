@@ -35,8 +35,11 @@ struct ModelEvent {
 // "created" and so on.
 const char* KindName(ModelEvent::Kind kind);
 
-// A line of `key=value`. What peers have named or written is cut, and escaped if it is more than one plain word.
+// A line of `key=value`, of values as below.
 std::string FormatEvent(const ModelEvent& event);
+
+// What peers have named or written: cut, and escaped if it is more than one plain word.
+std::string LogValue(const std::string& text);
 
 class EventSink {
  public:

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status.h"
 
 namespace paramd {
 namespace {
@@ -17,12 +18,12 @@ bool IsReflection(const std::string& method) {
 }  // namespace
 
 ReflectionCall::ReflectionCall(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls,
-                               Streams* streams, const Reflect* reflect)
-    : live_(calls), service_(service), queue_(queue), streams_(streams), reflect_(reflect) {}
+                               Streams* streams, Access* access, const Reflect* reflect)
+    : live_(calls), service_(service), queue_(queue), streams_(streams), access_(access), reflect_(reflect) {}
 
 void ReflectionCall::Listen(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls,
-                            Streams* streams, const Reflect* reflect) {
-  const std::shared_ptr<ReflectionCall> call(new ReflectionCall(service, queue, calls, streams, reflect));
+                            Streams* streams, Access* access, const Reflect* reflect) {
+  const std::shared_ptr<ReflectionCall> call(new ReflectionCall(service, queue, calls, streams, access, reflect));
   call->context_.AsyncNotifyWhenDone(call->on_done_.Arm(call));
   service->RequestCall(&call->context_, &call->stream_, queue, queue, call->on_started_.Arm(call));
 }
@@ -33,11 +34,15 @@ void ReflectionCall::OnStarted(bool ok) {
     on_done_.Arm(nullptr);
     return;
   }
-  Listen(service_, queue_, live_.calls(), streams_, reflect_);
+  Listen(service_, queue_, live_.calls(), streams_, access_, reflect_);
   streams_->Add(shared_from_this());
   // OnDone may have come already, on another thread.
   if (done_) streams_->Remove(shared_from_this());
-  if (*reflect_ != nullptr && IsReflection(context_.method())) return Read();
+  if (*reflect_ != nullptr && IsReflection(context_.method())) {
+    Principal principal;
+    const absl::Status status = access_->Admit(context_, FindRule(context_.method()), &principal);
+    return status.ok() ? Read() : Finish(ToGrpcStatus(status));
+  }
   Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
                       absl::StrCat("this server has no method ", context_.method(), "; is the client newer?")));
 }

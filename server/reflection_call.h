@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 
+#include "server/access.h"
 #include "server/event.h"
 #include "server/reflect.h"
 #include "server/streams.h"
@@ -20,13 +21,13 @@ class ReflectionCall : public Stream, public std::enable_shared_from_this<Reflec
  public:
   // Waits for one call on the queue; a new one waits for the next when it has come. `reflect` may be null.
   static void Listen(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls,
-                     Streams* streams, const Reflect* reflect);
+                     Streams* streams, Access* access, const Reflect* reflect);
 
   void Drain() override;
 
  private:
   ReflectionCall(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, LiveCalls* calls,
-                 Streams* streams, const Reflect* reflect);
+                 Streams* streams, Access* access, const Reflect* reflect);
 
   void OnStarted(bool ok);
   void OnDone(bool ok);
@@ -40,6 +41,7 @@ class ReflectionCall : public Stream, public std::enable_shared_from_this<Reflec
   grpc::AsyncGenericService* const service_;
   grpc::ServerCompletionQueue* const queue_;
   Streams* const streams_;
+  Access* const access_;
   const Reflect* const reflect_;
 
   grpc::GenericServerContext context_;

@@ -21,6 +21,7 @@
 #include "proto/text.h"
 #include "proto/version.h"
 #include "server/acceptor.h"
+#include "server/access.h"
 #include "server/apply_pool.h"
 #include "server/certificates.h"
 #include "server/health.h"
@@ -50,7 +51,7 @@ constexpr int kManyRecords = 256;
 // A tick that comes so much too late is nobody's fault but the machine's, or of whoever stopped this process.
 constexpr absl::Duration kOverslept = absl::Milliseconds(50);
 
-// Certificates that were replaced are in use this much later.
+// Certificates and tokens that were replaced are in use this much later.
 constexpr absl::Duration kReloadInterval = absl::Seconds(1);
 
 uint64_t ResidentBytes() {
@@ -155,6 +156,12 @@ absl::Status CheckOptions(const ServerOptions& options) {
                      "--tls_key (`paramctl init-tls` makes them), listen on 127.0.0.1 or a unix socket, or pass "
                      "--insecure if the network is trusted"));
   }
+  if (!address->loopback() && !options.insecure && options.token_file.empty() && options.tls_client_ca.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "refusing to listen on ", options.listen,
+        " for everybody: whoever reaches it could read and change every model; give --token_file (`paramctl "
+        "new-token` makes tokens) or --tls_client_ca, or pass --insecure if the network is trusted"));
+  }
   if (options.threads < 1 || options.threads > 1024) {
     return absl::InvalidArgumentError(absl::StrCat("threads is ", options.threads, "; use 1 to 1024"));
   }
@@ -198,16 +205,16 @@ class Server::Impl : private EventSink {
 
  private:
   template <typename Request, typename Reply, typename RequestMethod>
-  void Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handler handle);
+  // `name`: of the method in its service.
+  void Serve(absl::string_view name, RequestMethod method, typename UnaryCall<Request, Reply>::Handler handle);
   void ServeControlPlane();
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
   void Tick();
-  // Takes new certificates.
+  // Takes new certificates and tokens.
   void Reload();
-  void LogSecurity(const std::string& line) {
-    if (options_.security_log != nullptr) options_.security_log(line);
-  }
+  // `problem`: what the last reload of that could not use; OK: nothing.
+  void TellReload(absl::string_view what, const absl::StatusOr<bool>& changed, absl::Status* problem);
   // Passes events on; who is gone has its shared memory given up.
   bool Wants(ModelEvent::Kind kind) const override;
   void Tell(const ModelEvent& event) override;
@@ -223,6 +230,7 @@ class Server::Impl : private EventSink {
   int port_ = 0;
   std::string address_;
   std::unique_ptr<Certificates> certificates_;  // null: no TLS
+  std::unique_ptr<Access> access_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   SessionEnvironment environment_;
@@ -249,7 +257,8 @@ class Server::Impl : private EventSink {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time last_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Time next_reload_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  absl::Status reload_problem_ ABSL_GUARDED_BY(mutex_);
+  absl::Status certificates_problem_ ABSL_GUARDED_BY(mutex_);
+  absl::Status tokens_problem_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status Server::Impl::Start() {
@@ -266,6 +275,10 @@ absl::Status Server::Impl::Start() {
         !status.ok()) {
       return status;
     }
+  }
+  if (auto status = Unpack(Access::Load({.token_file = options_.token_file, .log = options_.security_log}), &access_);
+      !status.ok()) {
+    return status;
   }
   auto listeners = listen.unix_socket ? socket_file_->Listen() : Listen(listen);
   if (!listeners.ok()) return listeners.status();
@@ -306,13 +319,14 @@ absl::Status Server::Impl::Start() {
   environment_ = {.service = &service_,
                   .queue = queue_.get(),
                   .calls = &calls_,
+                  .access = access_.get(),
                   .models = &models_,
                   .sessions = &sessions_,
                   .segments = segments_.get(),
                   .chunks = chunks_.get()};
   ServeControlPlane();
-  health_.Listen(queue_.get(), &calls_);
-  ReflectionCall::Listen(&other_methods_, queue_.get(), &calls_, &others_, &options_.reflect);
+  health_.Listen(queue_.get(), &calls_, access_.get());
+  ReflectionCall::Listen(&other_methods_, queue_.get(), &calls_, &others_, access_.get(), &options_.reflect);
   Session::Listen(&environment_);
   pollers_.emplace(
       [queue = queue_.get()](Event** event, bool* ok) {
@@ -360,9 +374,10 @@ absl::Status Server::Impl::ShareMemory() {
 }
 
 template <typename Request, typename Reply, typename RequestMethod>
-void Server::Impl::Serve(RequestMethod method, typename UnaryCall<Request, Reply>::Handler handle) {
+void Server::Impl::Serve(absl::string_view name, RequestMethod method,
+                         typename UnaryCall<Request, Reply>::Handler handle) {
   UnaryCall<Request, Reply>::Listen(
-      &calls_,
+      &calls_, access_.get(), absl::StrCat("/", v1::ParameterServer::service_full_name(), "/", name),
       [this, method](grpc::ServerContext* context, grpc::ByteBuffer* request,
                      grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>* writer,
                      void* tag) { (service_.*method)(context, request, writer, queue_.get(), queue_.get(), tag); },
@@ -370,14 +385,15 @@ void Server::Impl::Serve(RequestMethod method, typename UnaryCall<Request, Reply
 }
 
 void Server::Impl::ServeControlPlane() {
-  Serve<v1::CreateModelRequest, v1::ModelInfo>(&AsyncService::RequestCreateModel, [this](const auto& r, auto* reply) {
-    return Unpack(models_.Create(r.spec()), reply);
-  });
-  Serve<v1::GetModelRequest, v1::ModelInfo>(&AsyncService::RequestGetModel, [this](const auto& r, auto* reply) {
-    if (!r.summary()) Pollers::StepAside();
-    return Unpack(models_.Describe(r.model(), !r.summary()), reply);
-  });
-  Serve<v1::ListModelsRequest, v1::ListModelsReply>(&AsyncService::RequestListModels,
+  Serve<v1::CreateModelRequest, v1::ModelInfo>(
+      "CreateModel", &AsyncService::RequestCreateModel,
+      [this](const auto& r, auto* reply) { return Unpack(models_.Create(r.spec()), reply); });
+  Serve<v1::GetModelRequest, v1::ModelInfo>("GetModel", &AsyncService::RequestGetModel,
+                                            [this](const auto& r, auto* reply) {
+                                              if (!r.summary()) Pollers::StepAside();
+                                              return Unpack(models_.Describe(r.model(), !r.summary()), reply);
+                                            });
+  Serve<v1::ListModelsRequest, v1::ListModelsReply>("ListModels", &AsyncService::RequestListModels,
                                                     [this](const auto& r, auto* reply) {
                                                       Pollers::StepAside();
                                                       for (v1::ModelInfo& info : models_.DescribeAll(!r.summary())) {
@@ -386,46 +402,49 @@ void Server::Impl::ServeControlPlane() {
                                                       return absl::OkStatus();
                                                     });
   Serve<v1::DeleteModelRequest, v1::DeleteModelReply>(
-      &AsyncService::RequestDeleteModel, [this](const auto& r, auto*) { return models_.Delete(r.model()); });
-  Serve<v1::ListAlgorithmsRequest, v1::ListAlgorithmsReply>(&AsyncService::RequestListAlgorithms,
+      "DeleteModel", &AsyncService::RequestDeleteModel,
+      [this](const auto& r, auto*) { return models_.Delete(r.model()); });
+  Serve<v1::ListAlgorithmsRequest, v1::ListAlgorithmsReply>("ListAlgorithms", &AsyncService::RequestListAlgorithms,
                                                             [](const auto&, auto* reply) {
                                                               for (const Algorithm* algorithm : ListAlgorithms())
                                                                 *reply->add_algorithms() = Describe(*algorithm);
                                                               return absl::OkStatus();
                                                             });
-  Serve<v1::JoinRequest, v1::JoinReply>(&AsyncService::RequestJoin, [this](const auto& r, auto* reply) {
+  Serve<v1::JoinRequest, v1::JoinReply>("Join", &AsyncService::RequestJoin, [this](const auto& r, auto* reply) {
     auto status = Unpack(models_.Join(r), reply);
     reply->set_server_version(kVersion);
     reply->set_shared_memory_socket(shared_memory_socket());
     return status;
   });
-  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(&AsyncService::RequestHeartbeat, [this](const auto& r, auto* reply) {
-    reply->set_shared_memory_socket(shared_memory_socket());
-    const v1::Participant& p = r.participant();
-    auto model = models_.Find(p);
-    return model.ok() ? (*model)->Heartbeat(CallerOf(p)) : model.status();
-  });
-  Serve<v1::LeaveRequest, v1::LeaveReply>(&AsyncService::RequestLeave, [this](const auto& r, auto*) {
+  Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(
+      "Heartbeat", &AsyncService::RequestHeartbeat, [this](const auto& r, auto* reply) {
+        reply->set_shared_memory_socket(shared_memory_socket());
+        const v1::Participant& p = r.participant();
+        auto model = models_.Find(p);
+        return model.ok() ? (*model)->Heartbeat(CallerOf(p)) : model.status();
+      });
+  Serve<v1::LeaveRequest, v1::LeaveReply>("Leave", &AsyncService::RequestLeave, [this](const auto& r, auto*) {
     const v1::Participant& p = r.participant();
     auto model = models_.Find(p);
     return model.ok() ? (*model)->Leave(CallerOf(p), r.error()) : model.status();
   });
-  Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>(&AsyncService::RequestReportHistory,
+  Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>("ReportHistory", &AsyncService::RequestReportHistory,
                                                           [this](const auto& r, auto*) {
                                                             if (r.records_size() > kManyRecords) Pollers::StepAside();
                                                             auto model = models_.Find(r.participant());
                                                             return model.ok() ? (*model)->Report(r) : model.status();
                                                           });
-  Serve<v1::GetHistoryRequest, v1::GetHistoryReply>(&AsyncService::RequestGetHistory,
+  Serve<v1::GetHistoryRequest, v1::GetHistoryReply>("GetHistory", &AsyncService::RequestGetHistory,
                                                     [this](const auto& r, auto* reply) {
                                                       Pollers::StepAside();
                                                       return Unpack(models_.ReadHistory(r), reply);
                                                     });
-  Serve<v1::GetStatusRequest, v1::ServerStatus>(&AsyncService::RequestGetStatus, [this](const auto& r, auto* reply) {
-    Pollers::StepAside();
-    *reply = GetStatus(r.summary());
-    return absl::OkStatus();
-  });
+  Serve<v1::GetStatusRequest, v1::ServerStatus>("GetStatus", &AsyncService::RequestGetStatus,
+                                                [this](const auto& r, auto* reply) {
+                                                  Pollers::StepAside();
+                                                  *reply = GetStatus(r.summary());
+                                                  return absl::OkStatus();
+                                                });
 }
 
 v1::ServerStatus Server::Impl::GetStatus(bool summary) {
@@ -485,18 +504,21 @@ void Server::Impl::Tell(const ModelEvent& event) {
 }
 
 void Server::Impl::Reload() {
-  if (certificates_ == nullptr) return;
-  const absl::StatusOr<bool> changed = certificates_->Reload();
+  if (certificates_ != nullptr) TellReload("certificates", certificates_->Reload(), &certificates_problem_);
+  TellReload("tokens", access_->Reload(), &tokens_problem_);
+}
+
+void Server::Impl::TellReload(absl::string_view what, const absl::StatusOr<bool>& changed, absl::Status* problem) {
   bool news = changed.ok() && *changed;
   {
     MutexLock lock(&mutex_);
-    news = news || (!changed.ok() && changed.status() != reload_problem_);
-    reload_problem_ = changed.status();
+    news = news || (!changed.ok() && changed.status() != *problem);
+    *problem = changed.status();
   }
-  if (!news) return;
-  LogSecurity(changed.ok() ? "event=reloaded what=certificates"
-                           : absl::StrCat("event=not_reloaded what=certificates reason=\"",
-                                          Printable(changed.status().message()), "; those from before go on\""));
+  if (!news || options_.security_log == nullptr) return;
+  options_.security_log(changed.ok() ? absl::StrCat("event=reloaded what=", what)
+                                     : absl::StrCat("event=not_reloaded what=", what,
+                                                    " reason=", LogValue(std::string(changed.status().message()))));
 }
 
 // Leases and waits end at most this much too late.

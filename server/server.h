@@ -33,6 +33,9 @@ struct ServerOptions {
   std::string tls_key;
   // PEM file of authorities: only clients with a certificate of theirs are let in. Needs tls_cert.
   std::string tls_client_ca;
+  // File of tokens (security/tokens.h), which may be replaced meanwhile: only calls with one of them are let in. Empty:
+  // whoever can connect may do everything.
+  std::string token_file;
   // Allows to listen beyond loopback without TLS, or for everybody: whoever reaches the port, or is on the way to it,
   // can read and change every model.
   bool insecure = false;
@@ -70,7 +73,8 @@ struct ServerOptions {
   uint64_t max_history_bytes = uint64_t{256} << 20;
   const Clock* clock = Clock::Steady();  // for leases
   Reflect reflect;                       // null: no reflection service
-  // Is told, as key=value, who did what, and what became of new certificates; null: nobody is. Thread-safe.
+  // Is told, as key=value, who changed what, who was refused, and what became of new certificates and tokens; null:
+  // nobody is. Thread-safe.
   std::function<void(const std::string& line)> security_log;
   EventSink* events = nullptr;  // is told what happens to models; null: nobody is
   // Is told what happens to the server itself, as a line of key=value, on any thread. Null: nobody is.

@@ -103,6 +103,11 @@ void Session::OnStarted(bool ok) {
   // OnDone may have come already, on another thread.
   if (done_) environment_.sessions->Remove(shared_from_this());
   watch_ = environment_.models->budget()->Watch(weak_from_this());
+  const MethodRule* const rule = FindRule("/paramd.v1.ParameterServer/Exchange");
+  if (auto status = environment_.access->Admit(context_, rule, &principal_); !status.ok()) {
+    environment_.access->Tell(context_, rule, principal_, /*model=*/"", /*worker=*/"", status);
+    return End(status);
+  }
   Read();
 }
 
@@ -251,6 +256,12 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
   phase_ = Waiting();
   exchange_.reset();
   const v1::Participant& participant = header.participant();
+  if (auto status = environment_.access->AuthorizeHeader(context_, header, &principal_); !status.ok()) {
+    if (absl::IsUnauthenticated(status)) return End(status);
+    if (!header.has_acknowledge()) return ReplyStatus(status);
+    phase_ = Idle();
+    return Read();
+  }
   auto model = environment_.models->Find(participant);
   if (header.has_acknowledge()) {
     if (model.ok()) (*model)->Acknowledge(CallerOf(participant), header.acknowledge().sequence());

@@ -14,6 +14,7 @@
 #include "proto/chunk_pool.h"
 #include "proto/paramd.grpc.pb.h"
 #include "proto/tensor_codec.h"
+#include "server/access.h"
 #include "server/budget.h"
 #include "server/commit_buffer.h"
 #include "server/event.h"
@@ -39,6 +40,7 @@ struct SessionEnvironment {
   AsyncService* service = nullptr;
   grpc::ServerCompletionQueue* queue = nullptr;
   LiveCalls* calls = nullptr;
+  Access* access = nullptr;
   Models* models = nullptr;
   Streams* sessions = nullptr;
   SegmentServer* segments = nullptr;  // null: there is no shared memory
@@ -147,6 +149,7 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
   std::shared_ptr<Model> in_model_ ABSL_GUARDED_BY(mutex_);
 
   // Of whoever has the turn.
+  Principal principal_;
   bool begun_ = false;  // there was a header
   grpc::ByteBuffer in_;
   std::shared_ptr<Exchange> exchange_;  // null: none is under way

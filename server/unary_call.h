@@ -14,12 +14,13 @@
 #include "absl/status/status.h"
 #include "process/memory.h"
 #include "proto/status.h"
+#include "server/access.h"
 #include "server/event.h"
 
 namespace paramd {
 
-// Deletes itself when its call is over. `handle` must be quick and thread-safe. It reads and writes the messages
-// itself: for what can't be read gRPC would answer INTERNAL.
+// What may not be done is refused before `handle` sees it. Deletes itself when its call is over. `handle` must be quick
+// and thread-safe. It reads and writes the messages itself: for what can't be read gRPC would answer INTERNAL.
 template <typename Request, typename Reply>
 class UnaryCall : public Event {
  public:
@@ -28,8 +29,14 @@ class UnaryCall : public Event {
   using RequestNext = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*,
                                          grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>*, void* tag)>;
 
-  static void Listen(LiveCalls* calls, RequestNext request_next, Handler handle) {
-    auto* call = new UnaryCall(calls, std::move(request_next), std::move(handle));
+  // `method`: its full name.
+  static void Listen(LiveCalls* calls, Access* access, absl::string_view method, RequestNext request_next,
+                     Handler handle) {
+    Listen(calls, access, FindRule(method), std::move(request_next), std::move(handle));
+  }
+  static void Listen(LiveCalls* calls, Access* access, const MethodRule* rule, RequestNext request_next,
+                     Handler handle) {
+    auto* call = new UnaryCall(calls, access, rule, std::move(request_next), std::move(handle));
     call->request_next_(&call->context_, &call->request_, &call->writer_, static_cast<Event*>(call));
   }
 
@@ -38,7 +45,7 @@ class UnaryCall : public Event {
       delete this;
       return;
     }
-    Listen(live_.calls(), request_next_, handle_);
+    Listen(live_.calls(), access_, rule_, request_next_, handle_);
     answered_ = true;
     grpc::ByteBuffer reply;
     const absl::Status status = Handle(&reply);
@@ -51,8 +58,12 @@ class UnaryCall : public Event {
   }
 
  private:
-  UnaryCall(LiveCalls* calls, RequestNext request_next, Handler handle)
-      : live_(calls), request_next_(std::move(request_next)), handle_(std::move(handle)) {}
+  UnaryCall(LiveCalls* calls, Access* access, const MethodRule* rule, RequestNext request_next, Handler handle)
+      : live_(calls),
+        access_(access),
+        rule_(rule),
+        request_next_(std::move(request_next)),
+        handle_(std::move(handle)) {}
 
   absl::Status Handle(grpc::ByteBuffer* out) {
     try {
@@ -72,12 +83,25 @@ class UnaryCall : public Event {
 
   absl::Status HandleParsed(grpc::ByteBuffer* out) {
     Request request;
+    Principal principal;
+    absl::Status status = access_->Admit(context_, rule_, &principal);
+    if (status.ok()) status = HandleFor(principal, &request, out);
+    access_->Tell(context_, rule_, principal, ModelOf(request), WorkerOf(request), status);
+    return status;
+  }
+
+  absl::Status HandleFor(const Principal& principal, Request* read, grpc::ByteBuffer* out) {
+    Request& request = *read;
     if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, Request>(&request_, &request).ok()) {
       return absl::InvalidArgumentError(
           "the request can't be read: it is malformed, or one of its texts is not UTF-8; is the client newer?");
     }
+    if constexpr (kNamesModel<Request>) {
+      if (auto status = access_->Authorize(principal, *rule_, ModelOf(request)); !status.ok()) return status;
+    }
     Reply reply;
     if (auto status = handle_(request, &reply); !status.ok()) return status;
+    HideModels(principal, &reply);
     bool own = false;
     return FromGrpcStatus(grpc::GenericSerialize<grpc::ProtoBufferWriter, Reply>(reply, out, &own));
   }
@@ -86,6 +110,8 @@ class UnaryCall : public Event {
   static constexpr size_t kParsedFactor = 4;  // of a message's bytes, once it is parsed
 
   const LiveCall live_;
+  Access* const access_;
+  const MethodRule* const rule_;
   const RequestNext request_next_;
   const Handler handle_;
   grpc::ServerContext context_;

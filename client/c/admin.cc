@@ -61,20 +61,32 @@ const paramd_history::Series* FindSeries(const paramd_history* history, size_t s
   return history != nullptr && series < history->series.size() ? &history->series[series] : nullptr;
 }
 
+absl::Status Connect(const std::string& server, const paramd::Security& security, double timeout,
+                     paramd_admin** admin) {
+  auto duration = paramd::c::Timeout(timeout);
+  if (!duration.ok()) return duration.status();
+  auto made = std::make_unique<paramd_admin>();
+  auto connected = paramd::Admin::Connect(server, *duration, security);
+  if (!connected.ok()) return connected.status();
+  if (auto status = (*connected)->GetStatus(); !status.ok()) return status.status();
+  made->admin = *std::move(connected);
+  *admin = made.release();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 paramd_code paramd_admin_connect(const char* server, double timeout, paramd_admin** admin) {
   return Guard([&] {
     if (auto status = CheckGiven({{server, "server"}, {admin, "admin"}}); !status.ok()) return status;
-    auto duration = paramd::c::Timeout(timeout);
-    if (!duration.ok()) return duration.status();
-    auto made = std::make_unique<paramd_admin>();
-    auto connected = paramd::Admin::Connect(server, *duration);
-    if (!connected.ok()) return connected.status();
-    if (auto status = (*connected)->GetStatus(); !status.ok()) return status.status();
-    made->admin = *std::move(connected);
-    *admin = made.release();
-    return absl::OkStatus();
+    return Connect(server, {}, timeout, admin);
+  });
+}
+
+paramd_code paramd_admin_connect_with(const paramd_worker_options* options, double timeout, paramd_admin** admin) {
+  return Guard([&] {
+    if (auto status = CheckGiven({{options, "options"}, {admin, "admin"}}); !status.ok()) return status;
+    return Connect(options->options.server, options->options.security, timeout, admin);
   });
 }
 

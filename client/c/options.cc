@@ -33,6 +33,16 @@ absl::Status ParseTimeout(absl::string_view key, absl::string_view value, absl::
   return absl::OkStatus();
 }
 
+// Null if it is no option of that kind.
+std::string* FindSecurityOption(paramd::Security* security, absl::string_view key) {
+  if (key == "tls_ca") return &security->tls_ca;
+  if (key == "tls_cert") return &security->tls_cert;
+  if (key == "tls_key") return &security->tls_key;
+  if (key == "token_file") return &security->token_file;
+  if (key == "token") return &security->token;
+  return nullptr;
+}
+
 absl::Status SetOption(paramd::WorkerOptions* options, absl::string_view key, absl::string_view value) {
   const std::string text(value);
   if (key == "server") {
@@ -54,10 +64,17 @@ absl::Status SetOption(paramd::WorkerOptions* options, absl::string_view key, ab
     return ParseFlagValue(key, value, &options->transport);
   } else if (key == "wire") {
     return ParseFlagValue(key, value, &options->wire);
+  } else if (key == "insecure") {
+    if (!absl::SimpleAtob(value, &options->security.insecure)) {
+      return absl::InvalidArgumentError(absl::StrCat("insecure '", value, "': use 1 or 0"));
+    }
+  } else if (std::string* const option = FindSecurityOption(&options->security, key); option != nullptr) {
+    *option = text;
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("no worker option '", key,
-                     "'; there are server, model, worker, incarnation, join_timeout, rpc_timeout, transport and wire"));
+                     "'; there are server, model, worker, incarnation, join_timeout, rpc_timeout, transport, wire, "
+                     "tls_ca, tls_cert, tls_key, token_file, token and insecure"));
   }
   return absl::OkStatus();
 }

@@ -29,6 +29,8 @@
  *   PARAMD_UNAVAILABLE         the daemon can't be reached, or was silent for rpc_timeout, in spite of retries. A
  *                              commit may have been applied
  *   PARAMD_CANCELLED           a cancel. A commit may have been applied
+ *   PARAMD_UNAUTHENTICATED     the daemon's certificate is not trusted, or the daemon does not know the token
+ *   PARAMD_PERMISSION_DENIED   the token's role, or its models, do not allow the call
  *   PARAMD_UNIMPLEMENTED       the daemon is older than this library and lacks what the call needs
  *   PARAMD_INTERNAL            a fault of paramd's or of a callback's
  *
@@ -50,7 +52,7 @@
 extern "C" {
 #endif
 
-#define PARAMD_ABI_VERSION 2
+#define PARAMD_ABI_VERSION 3
 
 #if defined(__GNUC__)
 #define PARAMD_API __attribute__((visibility("default")))
@@ -107,7 +109,11 @@ PARAMD_API paramd_code paramd_model_spec_set_hyperparameter(paramd_model_spec* s
 
 /* How a worker joins. Keys, as the flags of programs: server (HOST:PORT or unix:PATH), model, worker, incarnation,
  * join_timeout and rpc_timeout (60 if not set; how long the daemon may take to come up, and later be away or silent),
- * transport (auto, grpc, shm), wire (f32, f16, bf16). Thread-compatible; a join copies it. */
+ * transport (auto, grpc, shm), wire (f32, f16, bf16). And how it knows the daemon and shows who it is, where what is
+ * not set comes from the environment variable: tls_ca (PARAMD_TLS_CA; with it everything goes over TLS), tls_cert and
+ * tls_key (PARAMD_TLS_CERT, PARAMD_TLS_KEY): paths of PEM files, or PEM itself; token_file (PARAMD_TOKEN_FILE), or the
+ * token itself; insecure (1: a token may go beyond this host without TLS; PARAMD_INSECURE). A server that is not set is
+ * PARAMD_SERVER. Thread-compatible; a join copies it. */
 typedef struct paramd_worker_options paramd_worker_options;
 PARAMD_API paramd_worker_options* paramd_worker_options_new(void);
 PARAMD_API void paramd_worker_options_free(paramd_worker_options* options);
@@ -384,6 +390,9 @@ typedef struct paramd_model_info {
 /* Connects within `timeout`, which then bounds each call, too: PARAMD_DEADLINE_EXCEEDED or PARAMD_UNAVAILABLE if no
  * daemon answers. */
 PARAMD_API paramd_code paramd_admin_connect(const char* server, double timeout, paramd_admin** admin);
+/* The same with the server, certificates and token of these options; from ABI version 3 on. */
+PARAMD_API paramd_code paramd_admin_connect_with(const paramd_worker_options* options, double timeout,
+                                                 paramd_admin** admin);
 PARAMD_API void paramd_admin_free(paramd_admin* admin);
 PARAMD_API paramd_code paramd_admin_create_model(paramd_admin* admin, const paramd_model_spec* spec);
 PARAMD_API paramd_code paramd_admin_delete_model(paramd_admin* admin, const char* model);
@@ -426,6 +435,15 @@ PARAMD_API const char* paramd_history_metric_name(const paramd_history* history,
 PARAMD_API uint64_t paramd_history_dropped(const paramd_history* history, size_t series);
 /* [records, metrics], row-major. */
 PARAMD_API const double* paramd_history_metric_values(const paramd_history* history, size_t series);
+
+/* What one job's daemon and workers need to trust each other, made anew; from ABI version 3 on. Immutable. */
+typedef struct paramd_secrets paramd_secrets;
+/* `hosts`: names and addresses that workers reach the daemon by. */
+PARAMD_API paramd_code paramd_secrets_new(const char* const* hosts, size_t host_count, paramd_secrets** secrets);
+PARAMD_API void paramd_secrets_free(paramd_secrets* secrets);
+/* "tls_cert", "tls_key" and "token_file": what the files hold that paramd's flags of these names want. "tls_ca" and
+ * "token": what workers set; the token's role is worker, for all models. Null for anything else. */
+PARAMD_API const char* paramd_secrets_get(const paramd_secrets* secrets, const char* key);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 #include "client/cli/paramctl.h"
 
 #include <new>
+#include <variant>
 
 #include "client/admin.h"
 #include "client/cli/arguments.h"
@@ -15,6 +16,10 @@ constexpr int kExitRuntime = 1;
 constexpr int kExitUsage = 2;
 
 absl::Status RunVerb(const Invocation& invocation, const Output& to) {
+  const std::variant<Verb, OfflineVerb> verb = FindVerb(*invocation.verb);
+  if (const auto* const offline = std::get_if<OfflineVerb>(&verb); offline != nullptr) {
+    return (*offline)(invocation.arguments, to);
+  }
   const auto timeout = CallTimeout(invocation.arguments);
   if (!timeout.ok()) return timeout.status();
   const auto admin = Admin::Connect(ServerAddress(invocation.arguments), *timeout, SecurityOf(invocation.arguments));
@@ -22,7 +27,7 @@ absl::Status RunVerb(const Invocation& invocation, const Output& to) {
   if (!admin.ok()) return admin.status();
   absl::Status status;
   try {
-    status = FindVerb(*invocation.verb)(**admin, invocation.arguments, to);
+    status = std::get<Verb>(verb)(**admin, invocation.arguments, to);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         "there is no memory for it here: a center takes 4 bytes for each parameter; use a machine with more");

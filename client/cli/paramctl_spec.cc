@@ -1,4 +1,5 @@
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "client/cli/verbs.h"
@@ -7,9 +8,9 @@ namespace paramd::cli {
 namespace {
 
 // Every verb with what it does.
-const std::vector<std::pair<VerbSpec, Verb>>& Table() {
+const std::vector<std::pair<VerbSpec, std::variant<Verb, OfflineVerb>>>& Table() {
   using enum FlagSpec::Kind;
-  static const auto& table = *new std::vector<std::pair<VerbSpec, Verb>>{
+  static const auto& table = *new std::vector<std::pair<VerbSpec, std::variant<Verb, OfflineVerb>>>{
       {{.name = "create",
         .operands = {"NAME"},
         .summary = "create a model, and initialize its center from a file if one is given",
@@ -74,6 +75,21 @@ const std::vector<std::pair<VerbSpec, Verb>>& Table() {
         .flags = {},
         .example = "paramctl algorithms"},
        ListAlgorithms},
+      {{.name = "init-tls",
+        .operands = {"DIR"},
+        .summary = "make an authority and certificates for server and clients; again: new ones of the same authority",
+        .flags = {{"host", "HOST", kRepeated,
+                   "a name or address that the server is reached by, beside localhost and this host's name"},
+                  {"days", "DAYS", kValue, "how long the certificates are good for; default: 365"}},
+        .example = "paramctl init-tls tls --host=paramd.example.org --host=10.0.0.5"},
+       InitTls},
+      {{.name = "new-token",
+        .operands = {"NAME", "ROLE", "FILE"},
+        .summary = "print a new token, and add it with its role to the FILE that paramd's --token_file names",
+        .flags = {{"models", "PATTERN", kValue, "the models that it is for, such as 'team/*'; default: all"},
+                  {"out", "FILE", kValue, "write the token to this file, for its owner alone, instead"}},
+        .example = "paramctl new-token trainer worker tokens --models='mnist*' --out=trainer.token"},
+       AddToken},
   };
   return table;
 }
@@ -103,11 +119,11 @@ const CommandSpec& ParamctlSpec() {
   return spec;
 }
 
-Verb FindVerb(const VerbSpec& spec) {
+std::variant<Verb, OfflineVerb> FindVerb(const VerbSpec& spec) {
   for (const auto& [verb, function] : Table()) {
     if (verb.name == spec.name) return function;
   }
-  return nullptr;
+  return Verb{nullptr};
 }
 
 }  // namespace paramd::cli

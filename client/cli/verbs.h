@@ -4,6 +4,7 @@
 
 #include <ostream>
 #include <string>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,11 @@ struct Output {
 // arguments.h) for values of flags that make no sense.
 using Verb = absl::Status (*)(Admin& admin, const Arguments& arguments, const Output& to);
 
+// The same of one that speaks to no server.
+using OfflineVerb = absl::Status (*)(const Arguments& arguments, const Output& to);
+
+absl::Status InitTls(const Arguments& arguments, const Output& to);
+absl::Status AddToken(const Arguments& arguments, const Output& to);
 absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status List(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status Show(Admin& admin, const Arguments& arguments, const Output& to);
@@ -39,7 +45,7 @@ absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, const Outp
 const CommandSpec& ParamctlSpec();
 
 // The verb of a spec of ParamctlSpec().
-Verb FindVerb(const VerbSpec& spec);
+std::variant<Verb, OfflineVerb> FindVerb(const VerbSpec& spec);
 
 // --server, else PARAMD_SERVER, else 127.0.0.1:5000.
 std::string ServerAddress(const Arguments& arguments);

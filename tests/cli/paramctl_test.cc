@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/time/time.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/verbs.h"
@@ -22,6 +23,7 @@
 #include "server/server.h"
 #include "tests/support/await.h"
 #include "tests/support/memory_limit.h"
+#include "tests/support/process.h"
 #include "tests/support/skip.h"
 
 namespace paramd::cli {
@@ -439,8 +441,8 @@ TEST_CASE("Every verb has a help page, which needs no server") {
   std::ostringstream out, err;
   CHECK(RunParamctl({"help"}, out, err) == 0);
   CHECK(RunParamctl({"--version"}, out, err) == 0);
-  for (const std::string verb :
-       {"create", "list", "show", "delete", "pull", "commit", "history", "status", "wait", "algorithms"}) {
+  for (const std::string verb : {"create", "list", "show", "delete", "pull", "commit", "history", "status", "wait",
+                                 "algorithms", "init-tls", "new-token"}) {
     CHECK_THAT(out.str(), Catch::Contains("  " + verb + " "));
     std::ostringstream page;
     CHECK(RunParamctl({verb, "--help"}, page, err) == 0);
@@ -448,6 +450,62 @@ TEST_CASE("Every verb has a help page, which needs no server") {
                Catch::Contains("Usage: paramctl " + verb) && Catch::Contains("Example:\n  paramctl " + verb));
   }
   CHECK(err.str().empty());
+}
+
+TEST_CASE("init-tls and new-token make all that a daemon and its clients need") {
+  const House house;
+  const std::string tls = house.File("tls");
+  CHECK_THAT(house.Must({"init-tls", tls, "--host=paramd.example.org"}), Catch::Contains("paramd.example.org"));
+  const std::string token = house.Must({"new-token", "boss", "admin", house.File("tokens")});
+  CHECK(house
+            .Must({"new-token", "reader", "reader", house.File("tokens"), "--models=a*",
+                   "--out=" + house.File("reader.token")})
+            .empty());
+  for (const std::string& secret :
+       {tls + "/ca.key", tls + "/server.key", tls + "/client.key", house.File("tokens"), house.File("reader.token")}) {
+    INFO(secret);
+    CHECK(std::filesystem::status(secret).permissions() ==
+          (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+  }
+  CHECK_FALSE(absl::StrContains(ReadFile(house.File("tokens")), token.substr(0, 64)));
+
+  const auto server = Server::Start({.listen = "127.0.0.1:0",
+                                     .tls_cert = tls + "/server.pem",
+                                     .tls_key = tls + "/server.key",
+                                     .tls_client_ca = tls + "/ca.pem",
+                                     .token_file = house.File("tokens")});
+  INFO(server.status());
+  REQUIRE(server.ok());
+  const auto run = [&](std::vector<std::string> words) {
+    for (const std::string& flag :
+         {"--server=" + (*server)->address(), "--tls_ca=" + tls + "/ca.pem", "--tls_cert=" + tls + "/client.pem",
+          "--tls_key=" + tls + "/client.key", "--token_file=" + house.File("reader.token")}) {
+      words.push_back(flag);
+    }
+    std::ostringstream out, err;
+    const int exit_code = RunParamctl(words, out, err);
+    return Result{exit_code, out.str(), err.str()};
+  };
+  CHECK(run({"list"}).exit_code == 0);
+  const Result denied = run({"delete", "about"});
+  CHECK(denied.exit_code == 1);
+  CHECK_THAT(denied.err, Catch::Contains("token 'reader' may not call DeleteModel"));
+
+  // Again: of the same authority.
+  const std::string authority = ReadFile(tls + "/ca.pem");
+  const std::string before = ReadFile(tls + "/server.pem");
+  house.Must({"init-tls", tls});
+  CHECK(ReadFile(tls + "/ca.pem") == authority);
+  CHECK(ReadFile(tls + "/server.pem") != before);
+  CHECK(run({"list"}).exit_code == 0);
+
+  CHECK(house.Run({"init-tls", tls, "--host=no host"}).exit_code == 2);
+  CHECK(house.Run({"new-token", "a", "boss", house.File("tokens")}).exit_code == 2);
+  std::ofstream(house.File("text")) << "hello\n";
+  const Result refused = house.Run({"new-token", "a", "admin", house.File("text")});
+  CHECK(refused.exit_code == 1);
+  CHECK_THAT(refused.err, Catch::Contains("nothing was added"));
+  CHECK(ReadFile(house.File("text")) == "hello\n");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "client/worker.h"
 #include "security/pem.h"
 #include "server/server.h"
-#include "tests/security/pem_files.h"
+#include "tests/security/pem_folder.h"
 #include "tests/support/await.h"
 
 namespace paramd {
@@ -193,6 +193,10 @@ TEST_CASE("a server does not start with certificates that can't be used, nor bey
   CHECK_THAT(told({.listen = "", .tls_cert = pem.Path("a.pem")}), Catch::Contains("give both"));
   CHECK_THAT(told({.listen = "", .tls_client_ca = pem.Path("ca.pem")}), Catch::Contains("--tls_cert"));
   CHECK_THAT(told({.listen = "0.0.0.0:0"}), Catch::Contains("without TLS"));
+  CHECK_THAT(told({.listen = "0.0.0.0:0", .tls_cert = pem.Path("a.pem"), .tls_key = pem.Path("a.key")}),
+             Catch::Contains("for everybody"));
+  CHECK_THAT(told({.listen = "", .token_file = pem.Path("missing")}), Catch::Contains("--token_file="));
+  CHECK_THAT(told({.listen = "", .token_file = pem.Path("ca.pem")}), Catch::Contains("line 1: "));
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
-// The control plane.
+// The control plane, and what opens it.
+#include <iterator>
+#include <memory>
+
 #include "client/java/jni/call.h"
 
 using paramd::jni::Address;
@@ -19,11 +22,28 @@ jdoubleArray DoubleArray(JNIEnv* env, const double* values, size_t count) {
 
 extern "C" {
 
-JNIEXPORT jlong JNICALL Java_paramd_Native_adminConnect(JNIEnv* env, jclass, jbyteArray server, jdouble timeout) {
+JNIEXPORT jlong JNICALL Java_paramd_Native_adminConnect(JNIEnv* env, jclass, jlong options, jdouble timeout) {
   return Guarded(env, [&]() -> jlong {
     paramd_admin* admin = nullptr;
-    Check(env, paramd_admin_connect(Text(env, server).c_str(), timeout, &admin));
+    Check(env, paramd_admin_connect_with(As<paramd_worker_options>(options), timeout, &admin));
     return Address(admin);
+  });
+}
+
+JNIEXPORT jobjectArray JNICALL Java_paramd_Native_secretsMake(JNIEnv* env, jclass, jobjectArray hosts) {
+  return Guarded(env, [&]() -> jobjectArray {
+    const paramd::jni::Texts names(env, hosts);
+    paramd_secrets* made = nullptr;
+    if (!Check(env, paramd_secrets_new(names.pointers().data(), names.pointers().size(), &made))) return nullptr;
+    const std::unique_ptr<paramd_secrets, void (*)(paramd_secrets*)> secrets(made, paramd_secrets_free);
+    constexpr const char* kKeys[] = {"tls_ca", "tls_cert", "tls_key", "token", "token_file"};
+    const jobjectArray texts = env->NewObjectArray(std::size(kKeys), env->FindClass("[B"), nullptr);
+    for (size_t i = 0; texts != nullptr && i < std::size(kKeys); ++i) {
+      const jbyteArray text = paramd::jni::Bytes(env, paramd_secrets_get(secrets.get(), kKeys[i]));
+      if (text == nullptr) return nullptr;
+      env->SetObjectArrayElement(texts, static_cast<jsize>(i), text);
+    }
+    return texts;
   });
 }
 

@@ -90,10 +90,34 @@ class _ParamdParams(_ProbabilisticClassifierParams, HasMaxIter, HasSeed, HasSolv
         "a name of its own, which is deleted after the fit",
         typeConverter=TypeConverters.toString,
     )
+    tlsCa: Param[str] = Param(
+        Params._dummy(),
+        "tlsCa",
+        "the driver's PEM file of the authorities of the certificate of `server`; empty: PARAMD_TLS_CA, else no TLS",
+        typeConverter=TypeConverters.toString,
+    )
+    tlsCert: Param[str] = Param(
+        Params._dummy(),
+        "tlsCert",
+        "the driver's PEM file of a certificate to show to `server`; empty: PARAMD_TLS_CERT",
+        typeConverter=TypeConverters.toString,
+    )
+    tlsKey: Param[str] = Param(
+        Params._dummy(),
+        "tlsKey",
+        "the driver's PEM file of its key; empty: PARAMD_TLS_KEY",
+        typeConverter=TypeConverters.toString,
+    )
+    tokenFile: Param[str] = Param(
+        Params._dummy(),
+        "tokenFile",
+        "the driver's file of a token that `server` knows; empty: PARAMD_TOKEN_FILE",
+        typeConverter=TypeConverters.toString,
+    )
     insecure: Param[bool] = Param(
         Params._dummy(),
         "insecure",
-        "whether the daemon that the driver starts may listen beyond loopback, where anyone who reaches its port can "
+        "whether the daemon that the driver starts does without TLS and token, so that anyone who reaches its port can "
         "train",
         typeConverter=TypeConverters.toBoolean,
     )
@@ -132,6 +156,18 @@ class _ParamdParams(_ProbabilisticClassifierParams, HasMaxIter, HasSeed, HasSolv
 
     def getModelName(self) -> str:
         return self.getOrDefault(self.modelName)
+
+    def getTlsCa(self) -> str:
+        return self.getOrDefault(self.tlsCa)
+
+    def getTlsCert(self) -> str:
+        return self.getOrDefault(self.tlsCert)
+
+    def getTlsKey(self) -> str:
+        return self.getOrDefault(self.tlsKey)
+
+    def getTokenFile(self) -> str:
+        return self.getOrDefault(self.tokenFile)
 
     def getInsecure(self) -> bool:
         return self.getOrDefault(self.insecure)
@@ -201,6 +237,18 @@ class ParamdClassifier(
 
     def setModelName(self, value: str) -> "ParamdClassifier":
         return self._set(modelName=value)
+
+    def setTlsCa(self, value: str) -> "ParamdClassifier":
+        return self._set(tlsCa=value)
+
+    def setTlsCert(self, value: str) -> "ParamdClassifier":
+        return self._set(tlsCert=value)
+
+    def setTlsKey(self, value: str) -> "ParamdClassifier":
+        return self._set(tlsKey=value)
+
+    def setTokenFile(self, value: str) -> "ParamdClassifier":
+        return self._set(tokenFile=value)
 
     def setInsecure(self, value: bool) -> "ParamdClassifier":
         return self._set(insecure=value)

@@ -5,6 +5,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 
 /**
  * The control plane of a server. Thread-safe. Every call returns within the timeout; being interrupted does not shorten
@@ -20,10 +21,23 @@ public final class Admin implements AutoCloseable {
 
   /** {@code server}: HOST:PORT or unix:PATH. Connects within the timeout, which then bounds each call, too. */
   public static Admin connect(String server, Duration timeout) {
+    return connect(server, timeout, new Security());
+  }
+
+  public static Admin connect(String server, Duration timeout, Security security) {
     NativeLibrary.load();
-    return new Admin(
-        new NativeObject(
-            "admin", Native.adminConnect(Arguments.utf8(server), Arguments.seconds(timeout)), Native::adminFree));
+    final double seconds = Arguments.seconds(timeout);
+    final byte[] address = Arguments.utf8(server);
+    final long options = Native.optionsNew();
+    try {
+      Native.optionsSet(options, Arguments.utf8("server"), address);
+      for (Map.Entry<String, String> setting : security.settings().entrySet()) {
+        Native.optionsSet(options, Arguments.utf8(setting.getKey()), Arguments.utf8(setting.getValue()));
+      }
+      return new Admin(new NativeObject("admin", Native.adminConnect(options, seconds), Native::adminFree));
+    } finally {
+      Native.optionsFree(options);
+    }
   }
 
   /** ALREADY_EXISTS if it exists and differs. */

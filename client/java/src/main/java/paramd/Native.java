@@ -178,7 +178,10 @@ final class Native {
 
   static native void mlpPredict(long mlp, long features, long rows, long probabilities);
 
-  static native long adminConnect(byte[] server, double timeout);
+  /** tls_ca, tls_cert, tls_key, token, token_file. */
+  static native byte[][] secretsMake(byte[][] hosts);
+
+  static native long adminConnect(long options, double timeout);
 
   static native void adminFree(long admin);
 

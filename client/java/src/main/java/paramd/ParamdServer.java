@@ -6,6 +6,7 @@ import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -42,8 +43,10 @@ public final class ParamdServer implements AutoCloseable {
   /** Returns once the daemon listens. UNAVAILABLE, with what the daemon said, if it does not. */
   public static ParamdServer start(ServerOptions options) {
     final Process process;
+    final Path secrets;
     try (BundledFiles files = BundledFiles.extract(List.of("paramd"))) {
-      process = launch(command(files.path("paramd"), options));
+      secrets = options.secrets == null ? null : write(options.secrets);
+      process = launch(command(files.path("paramd"), options, secrets));
     } catch (IOException e) {
       throw new ParamdException(
           ParamdException.Code.UNAVAILABLE,
@@ -72,9 +75,34 @@ public final class ParamdServer implements AutoCloseable {
       Thread.currentThread().interrupt();
       throw new ParamdException(ParamdException.Code.CANCELLED, "interrupted while the daemon started", e);
     } finally {
+      // It has read them.
+      delete(secrets);
       if (!started) {
         process.destroyForcibly();
       }
+    }
+  }
+
+  /** A folder of this user alone, as temporary ones are. */
+  private static Path write(JobSecrets secrets) throws IOException {
+    final Path folder = Files.createTempDirectory("paramd-secrets-");
+    Files.writeString(folder.resolve("cert"), secrets.certificate());
+    Files.writeString(folder.resolve("key"), secrets.key());
+    Files.writeString(folder.resolve("tokens"), secrets.tokens());
+    return folder;
+  }
+
+  private static void delete(Path folder) {
+    if (folder == null) {
+      return;
+    }
+    try {
+      for (String file : List.of("cert", "key", "tokens")) {
+        Files.deleteIfExists(folder.resolve(file));
+      }
+      Files.deleteIfExists(folder);
+    } catch (IOException e) {
+      // Nobody else can read what is left of it.
     }
   }
 
@@ -114,13 +142,20 @@ public final class ParamdServer implements AutoCloseable {
     process.destroyForcibly();
   }
 
-  private static List<String> command(Path program, ServerOptions options) {
+  private static List<String> command(Path program, ServerOptions options, Path secrets) {
     final List<String> command = new ArrayList<>();
     command.add(program.toString());
     command.add("--listen=" + bracketed(options.host) + ":" + options.port);
     command.add("--exit_with_stdin");
     if (options.insecure) {
       command.add("--insecure");
+    }
+    if (secrets != null) {
+      command.add("--token_file=" + secrets.resolve("tokens"));
+      if (options.tls) {
+        command.add("--tls_cert=" + secrets.resolve("cert"));
+        command.add("--tls_key=" + secrets.resolve("key"));
+      }
     }
     command.addAll(options.flags);
     return command;

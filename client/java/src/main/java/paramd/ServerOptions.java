@@ -10,10 +10,12 @@ public final class ServerOptions {
   int port;
   String advertisedHost;
   boolean insecure;
+  JobSecrets secrets;
+  boolean tls;
   List<String> flags = List.of();
   Consumer<String> log = line -> {};
 
-  /** Where to listen; loopback if not given. Anything else needs {@link #insecure}. */
+  /** Where to listen; loopback if not given. Anything else needs {@link #secrets} or {@link #insecure}. */
   public ServerOptions host(String host) {
     this.host = Objects.requireNonNull(host, "host");
     return this;
@@ -31,7 +33,14 @@ public final class ServerOptions {
     return this;
   }
 
-  /** Allows to listen beyond loopback without TLS. */
+  /** Lets in those who have the secrets, and nobody else; {@code tls}: over TLS. */
+  public ServerOptions secrets(JobSecrets secrets, boolean tls) {
+    this.secrets = Objects.requireNonNull(secrets, "secrets");
+    this.tls = tls;
+    return this;
+  }
+
+  /** Allows to listen beyond loopback without TLS, or for everybody. */
   public ServerOptions insecure(boolean insecure) {
     this.insecure = insecure;
     return this;

@@ -55,6 +55,12 @@ public final class WorkerOptions implements Serializable {
     return set("wire", wire);
   }
 
+  /** Certificates and token; those of the environment if not given. */
+  public WorkerOptions security(Security security) {
+    settings.putAll(security.settings());
+    return this;
+  }
+
   private WorkerOptions set(String key, String value) {
     settings.put(key, Objects.requireNonNull(value, key));
     return this;

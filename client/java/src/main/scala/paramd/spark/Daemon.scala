@@ -4,10 +4,13 @@ import java.net.InetAddress
 
 import org.apache.spark.SparkContext
 
-import paramd.{ParamdServer, ServerOptions}
+import paramd.{JobSecrets, ParamdServer, Security, ServerOptions}
 
-/** The daemon that a fit talks to. */
-private[spark] final class Daemon(val address: String, started: Option[ParamdServer]) extends AutoCloseable {
+import scala.jdk.CollectionConverters._
+
+/** The daemon that a fit talks to, and what opens it, on any host. */
+private[spark] final class Daemon(val address: String, val security: Security, started: Option[ParamdServer])
+    extends AutoCloseable {
 
   /** Ends it, if this object started it. */
   override def close(): Unit = started.foreach(_.close())
@@ -15,18 +18,26 @@ private[spark] final class Daemon(val address: String, started: Option[ParamdSer
 
 private[spark] object Daemon {
 
-  /** @param server one that runs; empty: starts one on this host, where the executors reach the driver */
-  def apply(context: SparkContext, server: String, insecure: Boolean): Daemon = {
-    if (server.nonEmpty) return new Daemon(server, None)
+  /**
+   * @param server one that runs; empty: starts one on this host, where the executors reach the driver. It lets in this
+   *   fit and nobody else, and beyond loopback it speaks TLS, unless `insecure`.
+   * @param security what opens `server`
+   */
+  def apply(context: SparkContext, server: String, security: => Security, insecure: Boolean): Daemon = {
+    if (server.nonEmpty) return new Daemon(server, security.inlined(), None)
     val advertised = if (context.isLocal) "127.0.0.1" else context.getConf.get("spark.driver.host")
     val listen = if (context.isLocal) advertised else context.getConf.get("spark.driver.bindAddress", advertised)
-    if (!insecure && !InetAddress.getByName(listen).isLoopbackAddress) {
-      throw new IllegalStateException(
-        s"the fit's daemon would listen on $listen, where it has no encryption and lets in anyone who reaches its port: " +
-          "setInsecure(true) if you trust that network, or setServer to use a daemon of your own"
-      )
+    val options = new ServerOptions().host(listen).advertisedHost(advertised)
+    if (insecure) {
+      val started = ParamdServer.start(options.insecure(true))
+      return new Daemon(started.address, Open, Some(started))
     }
-    val started = ParamdServer.start(new ServerOptions().host(listen).advertisedHost(advertised).insecure(insecure))
-    new Daemon(started.address, Some(started))
+    val secrets = JobSecrets.make(List(advertised.stripPrefix("[").stripSuffix("]")).asJava)
+    val tls = !List(listen, advertised).forall(InetAddress.getByName(_).isLoopbackAddress)
+    val started = ParamdServer.start(options.secrets(secrets, tls))
+    new Daemon(started.address, secrets.security(tls), Some(started))
   }
+
+  /** Of a daemon that knows no tokens, whatever the environment says. */
+  private def Open = new Security().tlsCa("none").tlsCert("none").tlsKey("none").tokenFile("none")
 }

@@ -13,7 +13,7 @@ import org.apache.spark.sql.{Dataset, Row}
 import org.apache.spark.sql.functions.col
 import org.apache.spark.sql.types.DoubleType
 
-import paramd.{Admin, ModelSpec, ParamdException}
+import paramd.{Admin, ModelSpec, ParamdException, Security}
 
 import scala.util.Using
 
@@ -46,6 +46,10 @@ final class ParamdClassifier(override val uid: String)
   def setSeed(value: Long): this.type = set(seed, value)
   def setServer(value: String): this.type = set(server, value)
   def setModelName(value: String): this.type = set(modelName, value)
+  def setTlsCa(value: String): this.type = set(tlsCa, value)
+  def setTlsCert(value: String): this.type = set(tlsCert, value)
+  def setTlsKey(value: String): this.type = set(tlsKey, value)
+  def setTokenFile(value: String): this.type = set(tokenFile, value)
   def setInsecure(value: Boolean): this.type = set(insecure, value)
 
   override def copy(extra: ParamMap): ParamdClassifier = defaultCopy(extra)
@@ -58,11 +62,11 @@ final class ParamdClassifier(override val uid: String)
         s"layers ${layers.mkString("-")} have more than 2^31 parameters: use fewer features or smaller hiddenLayers"
       )
     }
-    Using.resource(Daemon(dataset.sparkSession.sparkContext, $(server), $(insecure))) { daemon =>
-      Using.resource(Admin.connect(daemon.address, ParamdClassifier.AdminTimeout)) { admin =>
+    Using.resource(Daemon(dataset.sparkSession.sparkContext, $(server), security, $(insecure))) { daemon =>
+      Using.resource(Admin.connect(daemon.address, ParamdClassifier.AdminTimeout, daemon.security)) { admin =>
         val name = if ($(modelName).isEmpty) s"$uid-${UUID.randomUUID()}" else $(modelName)
         create(admin, name, layers)
-        try fitted(admin, name, layers, partitions(dataset).mapPartitionsWithIndex(task(daemon.address, name, layers)))
+        try fitted(admin, name, layers, partitions(dataset).mapPartitionsWithIndex(task(daemon, name, layers)))
         finally if ($(modelName).isEmpty && $(server).nonEmpty) admin.deleteModel(name) // else its daemon ends
       }
     }
@@ -111,8 +115,20 @@ final class ParamdClassifier(override val uid: String)
     divided.rdd.map(ParamdClassifier.example)
   }
 
-  private def task(address: String, name: String, layers: Array[Int]) =
-    new TrainingTask(address, name, layers, $(solver), learningRate, $(seed), $(batchSize), $(maxIter))
+  private def security: Security = {
+    val given = new Security()
+    for ((file, set) <- Seq(
+        $(tlsCa) -> given.tlsCa _,
+        $(tlsCert) -> given.tlsCert _,
+        $(tlsKey) -> given.tlsKey _,
+        $(tokenFile) -> given.tokenFile _
+      )
+      if file.nonEmpty) set(file)
+    if ($(insecure)) given.insecure(true) else given
+  }
+
+  private def task(daemon: Daemon, name: String, layers: Array[Int]) =
+    new TrainingTask(daemon.address, daemon.security, name, layers, $(solver), learningRate, $(seed), $(batchSize), $(maxIter))
 
   private def fitted(admin: Admin, name: String, layers: Array[Int], tasks: RDD[Long]): ParamdClassificationModel = {
     val rows = tasks.collect()

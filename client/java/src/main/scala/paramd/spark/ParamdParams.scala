@@ -80,10 +80,26 @@ private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed wi
   )
   final def getModelName: String = $(modelName)
 
+  final val tlsCa: Param[String] =
+    new Param[String](this, "tlsCa", "the driver's PEM file of the authorities of the certificate of `server`; empty: PARAMD_TLS_CA, else no TLS")
+  final def getTlsCa: String = $(tlsCa)
+
+  final val tlsCert: Param[String] =
+    new Param[String](this, "tlsCert", "the driver's PEM file of a certificate to show to `server`; empty: PARAMD_TLS_CERT")
+  final def getTlsCert: String = $(tlsCert)
+
+  final val tlsKey: Param[String] =
+    new Param[String](this, "tlsKey", "the driver's PEM file of its key; empty: PARAMD_TLS_KEY")
+  final def getTlsKey: String = $(tlsKey)
+
+  final val tokenFile: Param[String] =
+    new Param[String](this, "tokenFile", "the driver's file of a token that `server` knows; empty: PARAMD_TOKEN_FILE")
+  final def getTokenFile: String = $(tokenFile)
+
   final val insecure: BooleanParam = new BooleanParam(
     this,
     "insecure",
-    "whether the daemon that the driver starts may listen beyond loopback, where anyone who reaches its port can train"
+    "whether the daemon that the driver starts does without TLS and token, so that anyone who reaches its port can train"
   )
   final def getInsecure: Boolean = $(insecure)
 
@@ -100,6 +116,10 @@ private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed wi
     solver -> "sgd",
     server -> "",
     modelName -> "",
+    tlsCa -> "",
+    tlsCert -> "",
+    tlsKey -> "",
+    tokenFile -> "",
     insecure -> false
   )
 }

@@ -2,13 +2,14 @@ package paramd.spark
 
 import org.apache.spark.ml.linalg.Vector
 
-import paramd.{Mlp, TrainOptions}
+import paramd.{Mlp, Security, TrainOptions}
 
 import scala.util.Using
 
 /** Trains a worker on a partition; gives the number of its rows, without which nothing is trained. */
 private[spark] final class TrainingTask(
     server: String,
+    security: Security,
     model: String,
     layers: Array[Int],
     solver: String,
@@ -26,7 +27,7 @@ private[spark] final class TrainingTask(
         // Equal seeds: whoever comes first initializes the center as all others would.
         Using.resource(TrainingTask.network(layers, solver, learningRate, seed)) { network =>
           val options = new TrainOptions().epochs(epochs).maxPrefetch(TrainingTask.Prefetch)
-          TaskWorker.train(TaskWorker.options(server, model), options, network, source)
+          TaskWorker.train(TaskWorker.options(server, model).security(security), options, network, source)
         }
       }
     }

@@ -1,6 +1,6 @@
 // A folder with an authority's certificates.
-#ifndef PARAMD_TESTS_SECURITY_PEM_FILES_H_
-#define PARAMD_TESTS_SECURITY_PEM_FILES_H_
+#ifndef PARAMD_TESTS_SECURITY_PEM_FOLDER_H_
+#define PARAMD_TESTS_SECURITY_PEM_FOLDER_H_
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -48,4 +48,4 @@ class PemFolder {
 
 }  // namespace paramd
 
-#endif  // PARAMD_TESTS_SECURITY_PEM_FILES_H_
+#endif  // PARAMD_TESTS_SECURITY_PEM_FOLDER_H_

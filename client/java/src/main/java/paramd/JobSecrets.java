@@ -1,0 +1,46 @@
+package paramd;
+
+import java.util.List;
+
+/** What one job's daemon and its workers need to trust each other, made anew: a certificate and a token. Immutable. */
+public final class JobSecrets {
+  private final String ca;
+  private final String certificate;
+  private final String key;
+  private final String token;
+  private final String tokens;
+
+  private JobSecrets(byte[][] texts) {
+    this.ca = Arguments.text(texts[0]);
+    this.certificate = Arguments.text(texts[1]);
+    this.key = Arguments.text(texts[2]);
+    this.token = Arguments.text(texts[3]);
+    this.tokens = Arguments.text(texts[4]);
+  }
+
+  /** {@code hosts}: names and addresses that workers reach the daemon by. */
+  public static JobSecrets make(List<String> hosts) {
+    NativeLibrary.load();
+    return new JobSecrets(Native.secretsMake(hosts.stream().map(Arguments::utf8).toArray(byte[][]::new)));
+  }
+
+  /** What workers and admins of the job connect with. {@code tls}: as {@link ServerOptions#secrets} was told. */
+  public Security security(boolean tls) {
+    return new Security().tlsCa(tls ? ca : "none").tlsCert("none").tlsKey("none").token(token);
+  }
+
+  /** PEM. */
+  String certificate() {
+    return certificate;
+  }
+
+  /** PEM. */
+  String key() {
+    return key;
+  }
+
+  /** A line of the daemon's --token_file. */
+  String tokens() {
+    return tokens;
+  }
+}
