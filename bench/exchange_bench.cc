@@ -40,7 +40,7 @@ ABSL_FLAG(bool, tune_workers, true,
 ABSL_FLAG(std::string, mnist_worker, "", "of the mode mnist; default: examples/mnist/mnist_worker beside this folder");
 ABSL_FLAG(std::string, data, "data/mnist", "of the mode mnist: the folder with the data set");
 ABSL_FLAG(std::string, training, "", "of the mode training: what scripts/training_bench.sh --json wrote");
-ABSL_FLAG(std::string, role, "", "internal: worker, train, socket or unary, a child of the benchmark");
+ABSL_FLAG(std::string, role, "", "internal: worker, train, socket, tls or unary, a child of the benchmark");
 ABSL_FLAG(uint64_t, role_bytes, 0, "internal: the model's size for a child");
 ABSL_FLAG(std::string, role_kind, "", "internal: what a child connects");
 ABSL_FLAG(std::string, role_address, "", "internal: where a child listens, or connects");
@@ -138,6 +138,7 @@ int RunAll() {
   const ScratchFolder scratch;
   if (!scratch.made())
     return Fail(absl::UnavailableError("can't make a folder in /tmp, or in $TMPDIR if that is set"), kRuntime);
+  setenv("BENCH_TLS_CA", (scratch.path() + "/tls_ca").c_str(), 1);
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::filesystem::path root = self.parent_path().parent_path();

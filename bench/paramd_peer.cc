@@ -1,6 +1,7 @@
 #include "bench/paramd_peer.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <thread>
 #include <utility>
@@ -84,6 +85,10 @@ absl::StatusOr<WorkerOptions> MakeWorkerOptions(const std::string& kind, const s
   WorkerOptions options = OptionsFor(address, "bench", algorithm, worker, floats);
   options.transport = found->transport;
   options.wire = found->wire;
+  options.security = NoSecurity();
+  if (const char* const ca = std::getenv("BENCH_TLS_CA"); kind == "grpc-tls" && ca != nullptr) {
+    options.security.tls_ca = ca;
+  }
   return options;
 }
 

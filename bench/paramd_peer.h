@@ -12,8 +12,9 @@
 
 namespace paramd::bench {
 
-// How a worker joins the benchmark's model, and creates it first if nobody did. `kind`: grpc, grpc-f16, grpc-bf16, shm
-// or shm-inplace; INVALID_ARGUMENT for another one.
+// How a worker joins the benchmark's model, and creates it first if nobody did. `kind`: grpc, grpc-tls (the
+// authority is in the file that BENCH_TLS_CA names), grpc-f16, grpc-bf16, shm or shm-inplace; INVALID_ARGUMENT for
+// another one.
 absl::StatusOr<WorkerOptions> MakeWorkerOptions(const std::string& kind, const std::string& address,
                                                 const std::string& algorithm, const std::string& worker, size_t floats);
 

@@ -20,8 +20,8 @@ inline std::string Name(Operation operation) {
 inline bool Pulls(Operation operation) { return operation != Operation::kCommit; }
 inline bool Commits(Operation operation) { return operation != Operation::kPull; }
 
-// What a worker connects to. `kind`: memcpy, memcpy-fresh, socket, unary, one of those that MakeWorkerOptions knows, or
-// waiting, a paramd worker that only waits.
+// What a worker connects to. `kind`: memcpy, memcpy-fresh, socket, tls, unary, one of those that MakeWorkerOptions
+// knows, or waiting, a paramd worker that only waits.
 struct PeerAddress {
   std::string kind;
   std::string address;  // "-" for none

@@ -99,6 +99,7 @@ void Checker::CheckGrpc() {
             Ratio(Cell(operation, kLarge, 1, "grpc-tcp", &Row::gb_per_s),
                   Cell(operation, kLarge, 1, "unary-grpc", &Row::gb_per_s)));
   }
+  AtLeast(0.6, "exchange 40 MB, grpc-tls over raw-tls", Cell(Operation::kExchange, kLarge, 1, "grpc-tls", &Row::ratio));
   AtMost(2, "exchange 4 kB, p50 of grpc-tcp over raw-tcp",
          Cell(Operation::kExchange, kSmall, 1, "grpc-tcp", &Row::p50_ratio));
   AtMost(3, "exchange 4 kB, p99 of grpc-tcp over raw-tcp",

@@ -56,7 +56,7 @@ struct RunningServer {
 
 absl::StatusOr<RunningServer> StartServer(const Transport& transport, const Programs& programs, size_t bytes);
 
-// The server's side of the baselines, within its own process: `kind` is socket or unary. Returns only on an error.
+// The server's side of the baselines, within its own process: `kind` is socket, tls or unary. Returns only on an error.
 absl::Status ServeBaseline(const std::string& kind, const std::string& listen, size_t bytes);
 
 }  // namespace paramd::bench

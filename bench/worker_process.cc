@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "bench/baseline_memcpy.h"
 #include "bench/baseline_socket.h"
+#include "bench/baseline_tls.h"
 #include "bench/baseline_unary.h"
 #include "bench/paramd_peer.h"
 
@@ -27,6 +28,7 @@ absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerAddress& address, const
   if (address.kind == "memcpy") return MakeMemcpyPeer(buffers, /*fresh_pages=*/false);
   if (address.kind == "memcpy-fresh") return MakeMemcpyPeer(buffers, /*fresh_pages=*/true);
   if (address.kind == "socket") return ConnectSocketPeer(address.address, buffers);
+  if (address.kind == "tls") return ConnectTlsPeer(address.address, buffers);
   if (address.kind == "unary") return ConnectUnaryPeer(address.address, buffers);
   if (address.kind == "waiting") return ConnectWaitingPeer(address.address, worker, buffers);
   return ConnectParamdPeer(address.kind, address.address, algorithm, worker, buffers);

@@ -18,6 +18,13 @@ struct Security {
   bool insecure = false;
 };
 
+// Plain and without a token, whatever the environment says.
+inline Security NoSecurity() {
+  Security security;
+  security.tls_ca = security.tls_cert = security.tls_key = security.token_file = "none";
+  return security;
+}
+
 }  // namespace paramd
 
 #endif  // PARAMD_CLIENT_SECURITY_H_

@@ -26,6 +26,7 @@
 #include "algorithms/registry.h"
 #include "client/admin.h"
 #include "client/mlp/mlp.h"
+#include "client/security_flags.h"
 #include "client/wire_flags.h"
 #include "examples/mnist/child_process.h"
 #include "examples/mnist/data_set.h"
@@ -257,7 +258,9 @@ absl::Status Launcher::Execute() {
 absl::StatusOr<Run> Launcher::TrainTogether() {
   const auto server = StartDaemon();
   if (!server.ok()) return server.status();
-  auto connected = Admin::Connect(*server, kAdminTimeout);
+  // A daemon of this program's own is plain, and on loopback.
+  const Security security = absl::GetFlag(FLAGS_server).empty() ? NoSecurity() : SecurityFromFlags();
+  auto connected = Admin::Connect(*server, kAdminTimeout, security);
   if (!connected.ok()) return connected.status();
   Admin* admin = connected->get();
   const std::string model = absl::GetFlag(FLAGS_model);
@@ -280,6 +283,7 @@ absl::StatusOr<Run> Launcher::TrainTogether() {
                      absl::StrCat("--transport=", AbslUnparseFlag(absl::GetFlag(FLAGS_transport))),
                      absl::StrCat("--wire=", AbslUnparseFlag(absl::GetFlag(FLAGS_wire))),
                      absl::StrCat("--plugin=", absl::StrJoin(absl::GetFlag(FLAGS_plugin), ","))});
+    for (std::string& flag : SecurityFlags(security)) flags.back().push_back(std::move(flag));
   }
   const auto outcome = RunWorkers(flags);
   if (!outcome.ok()) return outcome.status();
@@ -454,7 +458,7 @@ void Launcher::DrawProgress(size_t workers, ProgressLines* lines) const {
 int Main(int argc, char** argv) {
   if (WantsHelp(argc, argv)) {
     std::printf("Trains MNIST with several worker processes and a parameter server.\n\n%s",
-                FlagsHelp("examples/mnist/").c_str());
+                (FlagsHelp("examples/mnist/") + FlagsHelp("client/security_flags")).c_str());
     return 0;
   }
   const absl::Status parsed = ParseFlags(argc, argv);

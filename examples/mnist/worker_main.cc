@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "algorithms/registry.h"
 #include "client/mlp/mlp.h"
+#include "client/security_flags.h"
 #include "client/wire_flags.h"
 #include "client/worker.h"
 #include "examples/mnist/data_set.h"
@@ -191,6 +192,7 @@ absl::StatusOr<TrainSummary> TrainWithServer(const TrainOptions& options, Mlp* n
   worker_options.server = absl::GetFlag(FLAGS_server);
   worker_options.model = absl::GetFlag(FLAGS_model);
   worker_options.worker = Name();
+  worker_options.security = SecurityFromFlags();
   worker_options.join_timeout = absl::GetFlag(FLAGS_join_timeout);
   worker_options.transport = absl::GetFlag(FLAGS_transport);
   worker_options.wire = absl::GetFlag(FLAGS_wire);
@@ -276,7 +278,7 @@ absl::Status Run(const Job& job, StopSignal* stop) {
 int Main(int argc, char** argv) {
   if (WantsHelp(argc, argv)) {
     std::printf("Trains on a share of MNIST for a model of a running paramd.\n\n%s",
-                FlagsHelp("examples/mnist/").c_str());
+                (FlagsHelp("examples/mnist/") + FlagsHelp("client/security_flags")).c_str());
     return 0;
   }
   absl::Status status = ParseFlags(argc, argv);

@@ -19,15 +19,27 @@ constexpr int kOutputLines = 8;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HostedDaemon>> HostedDaemon::Start(const std::string& program, const std::string& host,
-                                                                  std::vector<std::string> flags) {
-  // Its port file and its log. Nobody needs them once it listens, and they must not outlive a process that is killed.
+absl::StatusOr<std::unique_ptr<HostedDaemon>> HostedDaemon::Start(const Options& options) {
+  // Its files. Nobody needs them once it listens, and they must not outlive a process that is killed.
   const auto folder = Folder::Make("paramd-mpi");
   if (!folder.ok()) return folder.status();
   const std::string port_file = (*folder)->Path("port");
-  std::vector<std::string> command = {program, absl::StrCat("--listen=", host, ":0"),
+  std::vector<std::string> command = {options.program, options.one_host ? "--listen=127.0.0.1:0" : "--listen=0.0.0.0:0",
                                       absl::StrCat("--port_file=", port_file)};
-  command.insert(command.end(), flags.begin(), flags.end());
+  if (options.secrets.has_value()) {
+    std::vector<std::pair<std::string, std::string>> files = {{"token_file", options.secrets->token_file}};
+    if (!options.one_host) {
+      files.emplace_back("tls_cert", options.secrets->tls_cert);
+      files.emplace_back("tls_key", options.secrets->tls_key);
+    }
+    for (const auto& [flag, text] : files) {
+      if (auto status = WriteFile((*folder)->Path(flag), text); !status.ok()) return status;
+      command.push_back(absl::StrCat("--", flag, "=", (*folder)->Path(flag)));
+    }
+  } else {
+    command.push_back("--insecure");
+  }
+  command.insert(command.end(), options.flags.begin(), options.flags.end());
   auto process = ChildProcess::Start(command, (*folder)->Path("log"));
   if (!process.ok()) return process.status();
   std::unique_ptr<HostedDaemon> daemon(new HostedDaemon(*std::move(process)));

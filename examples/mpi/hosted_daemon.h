@@ -3,10 +3,12 @@
 #define PARAMD_EXAMPLES_MPI_HOSTED_DAEMON_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/job_secrets.h"
 #include "examples/mnist/child_process.h"
 
 namespace paramd {
@@ -14,10 +16,15 @@ namespace paramd {
 // Thread-compatible.
 class HostedDaemon {
  public:
-  // Runs `program` with `flags` and a port that the system chooses on `host`, and waits until it listens. It ends when
-  // the calling thread does. Errors say what the daemon last wrote.
-  static absl::StatusOr<std::unique_ptr<HostedDaemon>> Start(const std::string& program, const std::string& host,
-                                                             std::vector<std::string> flags);
+  struct Options {
+    std::string program;
+    std::vector<std::string> flags;
+    bool one_host = true;               // listens on loopback, else everywhere, with TLS
+    std::optional<JobSecrets> secrets;  // none: it lets in everybody, without TLS
+  };
+  // On a port that the system chooses; waits until it listens. It ends when the calling thread does. Errors say what
+  // the daemon last wrote.
+  static absl::StatusOr<std::unique_ptr<HostedDaemon>> Start(const Options& options);
   // Stops it.
   ~HostedDaemon();
 

@@ -15,10 +15,13 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "algorithms/registry.h"
 #include "client/admin.h"
+#include "client/job_secrets.h"
 #include "client/mlp/mlp.h"
+#include "client/security_flags.h"
 #include "client/wire_flags.h"
 #include "client/worker.h"
 #include "examples/mnist/data_set.h"
@@ -38,7 +41,6 @@ ABSL_FLAG(std::string, server, "",
           "a running daemon, HOST:PORT or unix:PATH: MPI is not used then; empty: rank 0 starts one");
 ABSL_FLAG(std::string, paramd, "", "the daemon to start; empty: ../../server/paramd beside this program");
 ABSL_FLAG(std::string, advertise, "", "rank 0's name or address for the other hosts; empty: its host name");
-ABSL_FLAG(bool, insecure, false, "let the daemon listen on all interfaces, which ranks on several hosts need");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "of the daemon: how long a rank may be silent, and is waited for");
 ABSL_FLAG(std::string, model, "mnist", "name of the model; launches at the same time on one daemon need one each");
 ABSL_FLAG(std::string, algorithm, "adag", "how the ranks train together");
@@ -86,7 +88,7 @@ class Job {
 
   // Reads what this rank trains and tests with.
   absl::Status Prepare();
-  // Starts the daemon with the model and returns the address for all ranks.
+  // Starts the daemon with the model and returns what all ranks need: its address, the token, and the authority.
   absl::StatusOr<std::string> StartDaemon(bool one_host);
   // To the daemon, which this rank has not joined or has left: that it has ended, and how.
   void TellEnd(const absl::Status& status) const;
@@ -116,6 +118,7 @@ class Job {
   Ranks ranks_;
   std::unique_ptr<HostedDaemon> daemon_;
   std::string server_;
+  Security security_ = NoSecurity();
   DataSet train_;
   DataSet test_;
   std::unique_ptr<Shard> shard_;
@@ -164,10 +167,14 @@ absl::Status Job::Run() {
         &ranks_, spec_.SerializeAsString(), [this] { return Prepare(); },
         [this](bool one_host) { return StartDaemon(one_host); });
     if (!server.ok()) return server.status();
-    server_ = *std::move(server);
+    const std::vector<std::string> parts = absl::StrSplit(*server, absl::MaxSplits('\n', 2));
+    server_ = parts[0];
+    security_.token = parts[1];
+    security_.tls_ca = parts[2];
     return ranks_.rank == 0 ? Train() : TrainShare();
   }
   server_ = absl::GetFlag(FLAGS_server);
+  security_ = SecurityFromFlags();
   auto ranks = RanksFromEnvironment();
   if (!ranks.ok()) return ranks.status();
   ranks_ = *std::move(ranks);
@@ -196,39 +203,43 @@ absl::Status Job::Prepare() {
 }
 
 absl::StatusOr<std::string> Job::StartDaemon(bool one_host) {
-  const bool insecure = absl::GetFlag(FLAGS_insecure);
-  if (!one_host && !insecure) {
-    return absl::FailedPreconditionError(
-        "the ranks run on several hosts, and the daemon has no TLS yet: say --insecure if their network is trusted, or "
-        "start one yourself and name it by --server");
-  }
+  const std::string advertise = absl::GetFlag(FLAGS_advertise);
+  const std::string host = one_host ? "127.0.0.1" : advertise.empty() ? HostName() : advertise;
   std::vector<std::string> flags = {"--lease=" + absl::FormatDuration(absl::GetFlag(FLAGS_lease)),
                                     "--log_level=warning"};
-  if (insecure) flags.push_back("--insecure");
   for (const std::string& plugin : absl::GetFlag(FLAGS_plugin)) flags.push_back("--plugin=" + plugin);
-  const std::string program = absl::GetFlag(FLAGS_paramd);
-  auto started = HostedDaemon::Start(program.empty() ? Beside("../../server/paramd") : program,
-                                     insecure ? "0.0.0.0" : "127.0.0.1", std::move(flags));
+  HostedDaemon::Options options{
+      .program = absl::GetFlag(FLAGS_paramd), .flags = std::move(flags), .one_host = one_host};
+  if (options.program.empty()) options.program = Beside("../../server/paramd");
+  if (!SecurityFromFlags().insecure) {
+    // Whoever is not of this launch stays out; between hosts nobody reads along, either.
+    auto secrets = MakeJobSecrets({"127.0.0.1", host});
+    if (!secrets.ok()) return secrets.status();
+    options.secrets = *std::move(secrets);
+    security_.token = options.secrets->token;
+    if (!one_host) security_.tls_ca = options.secrets->tls_ca;
+  }
+  auto started = HostedDaemon::Start(options);
   if (!started.ok()) return started.status();
   daemon_ = *std::move(started);
-  const auto admin = Admin::Connect(absl::StrCat("127.0.0.1:", daemon_->port()));
+  const auto admin = Admin::Connect(absl::StrCat("127.0.0.1:", daemon_->port()), absl::Seconds(30), security_);
   if (!admin.ok()) return admin.status();
   // What is wrong with the model is every rank's error then.
   const auto created = (*admin)->CreateModel(spec_);
   if (!created.ok()) return created.status();
-  const std::string advertise = absl::GetFlag(FLAGS_advertise);
-  const std::string host = one_host ? "127.0.0.1" : advertise.empty() ? HostName() : advertise;
-  return absl::StrCat(host, ":", daemon_->port());
+  return absl::StrCat(host, ":", daemon_->port(), "\n", security_.token, "\n", security_.tls_ca);
 }
 
 WorkerOptions Job::MakeWorkerOptions() const {
-  WorkerOptions options{.server = server_,
-                        .model = spec_.name(),
-                        .worker = RankName(ranks_.rank),
-                        .create = std::make_shared<v1::ModelSpec>(spec_),
-                        .join_timeout = absl::GetFlag(FLAGS_join_timeout),
-                        .transport = absl::GetFlag(FLAGS_transport),
-                        .wire = absl::GetFlag(FLAGS_wire)};
+  WorkerOptions options;
+  options.server = server_;
+  options.model = spec_.name();
+  options.worker = RankName(ranks_.rank);
+  options.security = security_;
+  options.create = std::make_shared<v1::ModelSpec>(spec_);
+  options.join_timeout = absl::GetFlag(FLAGS_join_timeout);
+  options.transport = absl::GetFlag(FLAGS_transport);
+  options.wire = absl::GetFlag(FLAGS_wire);
   if (hosted()) {
     options.join_timeout = std::min(options.join_timeout, kHostedTimeout);
     options.rpc_timeout = kHostedTimeout;
@@ -246,7 +257,7 @@ void Job::TellEnd(const absl::Status& status) const {
 
 absl::Status Job::TakePart(const absl::Status& prepared) {
   const absl::Duration timeout = absl::GetFlag(FLAGS_join_timeout);
-  const auto admin = Admin::Connect(server_, prepared.ok() ? timeout : std::min(timeout, kFarewellTimeout));
+  const auto admin = Admin::Connect(server_, prepared.ok() ? timeout : std::min(timeout, kFarewellTimeout), security_);
   const auto earlier = admin.ok() ? (*admin)->GetStatus() : admin.status();
   if (!earlier.ok()) return prepared.ok() ? earlier.status() : prepared;
   Launch launch(spec_.name(), ranks_.size, own_centers(), *earlier);
@@ -275,7 +286,7 @@ void Job::TellLateRank0(const absl::Status& status, Admin* admin, Launch* launch
 }
 
 absl::Status Job::Train() {
-  const auto admin = Admin::Connect(server_, absl::GetFlag(FLAGS_join_timeout));
+  const auto admin = Admin::Connect(server_, absl::GetFlag(FLAGS_join_timeout), security_);
   if (!admin.ok()) return admin.status();
   const auto earlier = (*admin)->GetStatus();
   if (!earlier.ok()) return earlier.status();
@@ -353,7 +364,8 @@ absl::Status Job::Evaluate(Admin* admin, Launch* launch) const {
 
 int Main(int argc, char** argv) {
   if (WantsHelp(argc, argv)) {
-    std::printf("Trains MNIST with the ranks of one launch.\n\n%s", FlagsHelp("examples/mpi/").c_str());
+    std::printf("Trains MNIST with the ranks of one launch.\n\n%s",
+                (FlagsHelp("examples/mpi/") + FlagsHelp("client/security_flags")).c_str());
     return 0;
   }
   const absl::Status parsed = ParseFlags(argc, argv);

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Kubernetes' own schemas take the manifests, and the daemon takes the flags of its container and answers where the
+# Kubernetes' own schemas take the manifests, and the daemon takes the flags of its container, at the port that the
 # probes ask.
 source "$(dirname "${BASH_SOURCE[0]}")/recipes.sh"
 
@@ -17,7 +17,11 @@ listen, = (flag for flag in container["args"] if flag.startswith("--listen="))
 port = int(listen.rpartition(":")[2])
 assert container["ports"] == [{"name": "grpc", "containerPort": port}], container["ports"]
 for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-    assert container[probe]["grpc"]["port"] == port, probe
+    assert container[probe]["exec"]["command"][0] == "paramctl", probe
+assert {"name": "PARAMD_SERVER", "value": f"localhost:{port}"} in container["env"], container["env"]
+mounted, = container["volumeMounts"]
+for flag in container["args"]:
+    assert "/etc/" not in flag or flag.partition("=")[2].startswith(mounted["mountPath"] + "/"), flag
 labels = documents["StatefulSet"]["spec"]["selector"]["matchLabels"]
 assert labels.items() <= pod["metadata"]["labels"].items()
 assert documents["Service"]["spec"]["selector"] == labels

@@ -1,6 +1,7 @@
 // The C ABI as programs in C see it, each run against a daemon of its own; and the library itself.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -82,6 +83,17 @@ TEST_CASE("what was joined before a fork is refused in the child, and so is a jo
 TEST_CASE("the control plane tells why a model can't be trained any further") { RunScenario("problems"); }
 
 TEST_CASE("a callback may end its thread") { RunScenario("ending_threads"); }
+
+TEST_CASE("a C program makes what a job's daemon and workers need, and joins with it over TLS") {
+  const std::string folder = TemporaryPath("secrets");
+  std::filesystem::create_directory(folder);
+  RequireSuccess("tests/client/c/scenarios", {"make_secrets", folder});
+  const Daemon daemon({"--tls_cert=" + folder + "/tls_cert", "--tls_key=" + folder + "/tls_key",
+                       "--token_file=" + folder + "/token_file"});
+  setenv("SECRETS", folder.c_str(), 1);
+  RequireSuccess("tests/client/c/scenarios", {"secure", daemon.address()});
+  std::filesystem::remove_all(folder);
+}
 
 TEST_CASE("two files of the library live in one process, and outlive their unloading") {
   const Daemon daemon;

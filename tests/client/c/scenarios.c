@@ -972,6 +972,55 @@ static void problems(void) {
   paramd_worker_free(worker);
 }
 
+static const char* const kSecrets[] = {"tls_ca", "tls_cert", "tls_key", "token", "token_file"};
+
+/* Writes those of a job to the folder that is given in the place of a server. */
+static void make_secrets(void) {
+  const char* const hosts[] = {"127.0.0.1", "localhost"};
+  const char* const bad[] = {"no host"};
+  paramd_secrets* secrets = NULL;
+  CHECK_FAILS(paramd_secrets_new(bad, 1, &secrets), PARAMD_INVALID_ARGUMENT, "no host");
+  CHECK_FAILS(paramd_secrets_new(hosts, 0, &secrets), PARAMD_INVALID_ARGUMENT, "no host is given");
+  CHECK_FAILS(paramd_secrets_new(NULL, 1, &secrets), PARAMD_INVALID_ARGUMENT, "hosts");
+  CHECK_OK(paramd_secrets_new(hosts, 2, &secrets));
+  CHECK(paramd_secrets_get(secrets, "nothing") == NULL && paramd_secrets_get(NULL, "token") == NULL);
+  for (size_t i = 0; i < sizeof(kSecrets) / sizeof(kSecrets[0]); ++i) {
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/%s", server, kSecrets[i]);
+    FILE* file = fopen(path, "w");
+    CHECK(file != NULL && fputs(paramd_secrets_get(secrets, kSecrets[i]), file) >= 0 && fclose(file) == 0);
+  }
+  paramd_secrets_free(secrets);
+}
+
+/* With a daemon that has them; they are in the folder SECRETS of the environment. */
+static void secure(void) {
+  char path[4096];
+  paramd_admin* admin = NULL;
+  paramd_worker* worker = NULL;
+  paramd_worker_options* options = make_options("a");
+  paramd_model_spec* spec = make_spec("m");
+  const float initial[kFloats] = {1, 2, 3, 4, 5, 6};
+  CHECK_OK(paramd_worker_options_set_spec(options, spec));
+  snprintf(path, sizeof(path), "%s/tls_ca", getenv("SECRETS"));
+  CHECK_OK(paramd_worker_options_set(options, "tls_ca", path));
+  CHECK(paramd_admin_connect(server, 1, &admin) != PARAMD_OK);
+  CHECK_FAILS(paramd_admin_connect_with(options, 30, &admin), PARAMD_UNAUTHENTICATED, "wants a token");
+  CHECK_FAILS(paramd_worker_join(options, &worker), PARAMD_UNAUTHENTICATED, "wants a token");
+  snprintf(path, sizeof(path), "%s/token", getenv("SECRETS"));
+  CHECK_OK(paramd_worker_options_set(options, "token_file", path));
+  CHECK_OK(paramd_admin_connect_with(options, 30, &admin));
+  CHECK_OK(paramd_worker_join(options, &worker));
+  CHECK_OK(paramd_worker_initialize(worker, initial, kFloats, 30));
+  CHECK_FAILS(paramd_admin_delete_model(admin, "m"), PARAMD_PERMISSION_DENIED, "may not call DeleteModel");
+  CHECK_FAILS(paramd_worker_options_set(options, "insecure", "perhaps"), PARAMD_INVALID_ARGUMENT, "insecure");
+  CHECK_OK(paramd_worker_options_set(options, "insecure", "1"));
+  paramd_worker_free(worker);
+  paramd_admin_free(admin);
+  paramd_worker_options_free(options);
+  paramd_model_spec_free(spec);
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
@@ -995,7 +1044,9 @@ int main(int argc, char** argv) {
                    {"waiting_events", waiting_events},
                    {"ending_threads", ending_threads},
                    {"forked", forked},
-                   {"problems", problems}};
+                   {"problems", problems},
+                   {"make_secrets", make_secrets},
+                   {"secure", secure}};
   if (argc != 3) return 2;
   server = argv[2];
   CHECK(paramd_abi_version() == PARAMD_ABI_VERSION && paramd_version()[0] != '\0');

@@ -29,6 +29,16 @@ public final class JobSecrets {
     return new Security().tlsCa(tls ? ca : "none").tlsCert("none").tlsKey("none").token(token);
   }
 
+  /** PEM of the authority, for clients. */
+  public String ca() {
+    return ca;
+  }
+
+  /** Of the role worker. */
+  public String token() {
+    return token;
+  }
+
   /** PEM. */
   String certificate() {
     return certificate;
