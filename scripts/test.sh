@@ -82,11 +82,11 @@ slowest() {
 }
 
 unit() {
-  run_tests default --test_tag_filters=-soak -- //... -//tests/integration/...
+  run_tests default --test_tag_filters=-soak -- //... -//tests/integration/... -//tests/chaos/...
 }
 
 integration() {
-  run_tests default --test_tag_filters=-soak //tests/integration/...
+  run_tests default --test_tag_filters=-soak //tests/integration/... //tests/chaos/...
   check "installed daemon, library and packages" tests/install/check.sh
 }
 

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -41,25 +42,14 @@ int Listen(std::string* address) {
   return fd;
 }
 
-// Passes what there is from one socket to another; false once either is closed.
-bool Pass(int from, int to) {
-  char bytes[65536];
-  const ssize_t n = recv(from, bytes, sizeof(bytes), 0);
-  if (n <= 0) return false;
-  for (ssize_t sent = 0; sent < n;) {
-    const ssize_t m = send(to, bytes + sent, static_cast<size_t>(n - sent), MSG_NOSIGNAL);
-    if (m <= 0) return false;
-    sent += m;
-  }
-  return true;
-}
+int PortOf(const std::string& server) { return std::atoi(server.substr(server.rfind(':') + 1).c_str()); }
 
 }  // namespace
 
 SilentListener::SilentListener() : fd_(Listen(&address_)) {}
 SilentListener::~SilentListener() { close(fd_); }
 
-TcpProxy::TcpProxy(const std::string& server) : server_port_(std::atoi(server.substr(server.rfind(':') + 1).c_str())) {
+TcpProxy::TcpProxy(const std::string& server) : server_port_(PortOf(server)) {
   listener_ = Listen(&address_);
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { Run(); });
@@ -69,27 +59,51 @@ TcpProxy::~TcpProxy() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
+    CutLocked();
   }
   Wake();
   thread_.join();
-  MutexLock lock(&mutex_);
-  CloseAllLocked();
   close(listener_);
   close(wake_);
+}
+
+void TcpProxy::SetServer(const std::string& server) {
+  MutexLock lock(&mutex_);
+  server_port_ = PortOf(server);
 }
 
 void TcpProxy::HoldReplies() {
   {
     MutexLock lock(&mutex_);
-    holding_ = true;
+    holding_replies_ = true;
+  }
+  Wake();
+}
+
+void TcpProxy::HoldRequests() {
+  {
+    MutexLock lock(&mutex_);
+    holding_requests_ = true;
+  }
+  Wake();
+}
+
+void TcpProxy::Release() {
+  {
+    MutexLock lock(&mutex_);
+    holding_replies_ = holding_requests_ = false;
   }
   Wake();
 }
 
 void TcpProxy::Cut() {
   MutexLock lock(&mutex_);
-  CloseAllLocked();
-  holding_ = false;
+  CutLocked();
+}
+
+void TcpProxy::CutAfter(size_t bytes) {
+  MutexLock lock(&mutex_);
+  left_ = bytes;
 }
 
 void TcpProxy::Wake() const {
@@ -98,26 +112,54 @@ void TcpProxy::Wake() const {
 }
 
 // The reading thread may be in poll with them: shut down, they end it there, and that thread closes them.
-void TcpProxy::CloseAllLocked() {
+void TcpProxy::CutLocked() {
   for (const Pair& pair : pairs_) {
     shutdown(pair.client, SHUT_RDWR);
     shutdown(pair.server, SHUT_RDWR);
   }
+  holding_replies_ = holding_requests_ = false;
+  left_ = kUnlimited;
+}
+
+// Passes what there is from one socket to another; false once either is closed.
+bool TcpProxy::Pass(int from, int to) {
+  char bytes[65536];
+  const ssize_t n = recv(from, bytes, sizeof(bytes), 0);
+  if (n <= 0) return false;
+  auto size = static_cast<size_t>(n);
+  bool cut = false;
+  {
+    MutexLock lock(&mutex_);
+    cut = size >= left_;
+    size = std::min(size, left_);
+    if (left_ != kUnlimited) left_ -= size;
+  }
+  for (size_t sent = 0; sent < size;) {
+    const ssize_t m = send(to, bytes + sent, size - sent, MSG_NOSIGNAL);
+    if (m <= 0) return false;
+    sent += static_cast<size_t>(m);
+  }
+  if (cut) Cut();
+  return !cut;
 }
 
 void TcpProxy::Run() {
   while (true) {
     std::vector<Pair> pairs;
     short from_server = POLLIN;
+    short from_client = POLLIN;
+    int server_port = 0;
     {
       MutexLock lock(&mutex_);
       if (stopping_) break;
       pairs = pairs_;
-      if (holding_) from_server = 0;
+      server_port = server_port_;
+      if (holding_replies_) from_server = 0;
+      if (holding_requests_) from_client = 0;
     }
     std::vector<pollfd> polled = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
     for (const Pair& pair : pairs) {
-      polled.push_back({pair.client, POLLIN, 0});
+      polled.push_back({pair.client, from_client, 0});
       polled.push_back({pair.server, from_server, 0});
     }
     Check(poll(polled.data(), polled.size(), -1) > 0, "poll");
@@ -142,7 +184,7 @@ void TcpProxy::Run() {
     if (polled[1].revents != 0) {
       Pair pair{.client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC),
                 .server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-      const sockaddr_in server = Loopback(server_port_);
+      const sockaddr_in server = Loopback(server_port);
       if (connect(pair.server, reinterpret_cast<const sockaddr*>(&server), sizeof(server)) != 0) {
         close(pair.client);
         close(pair.server);
