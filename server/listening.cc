@@ -29,7 +29,7 @@ namespace {
 
 constexpr char kTaken[] =
     "is another paramd running there? Stop it, or choose another --listen (port 0 lets the system choose)";
-// A start holds the lock for some milliseconds.
+// It is held for some milliseconds.
 constexpr absl::Duration kLockTimeout = absl::Seconds(5);
 // To find a port that is free at all addresses of a name.
 constexpr int kPortAttempts = 10;
@@ -108,6 +108,52 @@ int PortOf(const FileDescriptor& listener) {
                                          : reinterpret_cast<const sockaddr_in&>(own).sin_port);
 }
 
+// Keeps this user's other servers from replacing or removing a socket in a folder meanwhile, by a lock on a file that
+// nobody else may open. Where that can't be made it must do without. Thread-compatible.
+class FolderLock {
+ public:
+  explicit FolderLock(int folder)
+      : folder_(folder), name_(absl::StrCat(".paramd-", geteuid(), ".lock")), file_(Take(&timed_out_)) {}
+  ~FolderLock() {
+    if (!file_.valid()) return;
+    unlinkat(folder_, name_.c_str(), 0);
+  }
+
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+  // Another server has it for good.
+  bool timed_out() const { return timed_out_; }
+
+ private:
+  FileDescriptor Take(bool* timed_out) const {
+    const absl::Time deadline = absl::Now() + kLockTimeout;
+    while (true) {
+      FileDescriptor file(openat(folder_, name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+      struct stat own {};
+      if (!file.valid() || fstat(file.get(), &own) != 0 || own.st_uid != geteuid()) return FileDescriptor();
+      if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
+        // Not if its holder has just removed it.
+        struct stat there {};
+        if (fstatat(folder_, name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == own.st_ino)
+          return file;
+      } else if (errno != EWOULDBLOCK && errno != EINTR) {
+        return FileDescriptor();
+      }
+      if (absl::Now() >= deadline) {
+        *timed_out = true;
+        return FileDescriptor();
+      }
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+
+  const int folder_;
+  const std::string name_;
+  bool timed_out_ = false;
+  const FileDescriptor file_;
+};
+
 }  // namespace
 
 absl::StatusOr<Listeners> Listen(const Address& address) {
@@ -158,10 +204,14 @@ SocketFile::SocketFile(std::string path, std::string name, int folder)
       folder_(folder) {}
 
 SocketFile::~SocketFile() {
-  struct stat there {};
-  if (published_ && Lock().ok() && fstatat(folder_, name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-      there.st_dev == device_ && there.st_ino == inode_) {
-    unlinkat(folder_, name_.c_str(), 0);
+  unlinkat(folder_, temporary_.c_str(), 0);
+  if (published_) {
+    const FolderLock lock(folder_);
+    struct stat there {};
+    if (!lock.timed_out() && fstatat(folder_, name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+        there.st_dev == device_ && there.st_ino == inode_) {
+      unlinkat(folder_, name_.c_str(), 0);
+    }
   }
   close(folder_);
 }
@@ -175,8 +225,7 @@ absl::StatusOr<std::unique_ptr<SocketFile>> SocketFile::Prepare(const std::strin
                       absl::StrCat("is ", folder, " a folder that you may use?"));
   }
   std::unique_ptr<SocketFile> file(new SocketFile(path, whole.filename().string(), fd));
-  if (auto status = file->Lock(); !status.ok()) return status;
-  if (auto status = file->CheckPlace(); !status.ok()) return status;
+  if (const auto left_over = file->LeftOver(); !left_over.ok()) return left_over.status();
   return file;
 }
 
@@ -184,31 +233,21 @@ absl::Status SocketFile::Error(const std::string& why, const std::string& next_s
   return CantListen({.unix_socket = true, .host = path_}, why, next_step);
 }
 
-absl::Status SocketFile::Lock() {
-  const absl::Time deadline = absl::Now() + kLockTimeout;
-  // Where there are no such locks it must do without.
-  while (flock(folder_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
-    if (absl::Now() >= deadline) {
-      return Error("somebody else holds a lock on its folder", "see with lslocks who, or choose another folder");
-    }
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SocketFile::CheckPlace() const {
+absl::StatusOr<bool> SocketFile::LeftOver() const {
   struct stat there {};
   if (fstatat(folder_, name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : Error(std::strerror(errno), "name a path for the socket's file");
+    if (errno == ENOENT) return false;
+    return Error(std::strerror(errno), "name a path for the socket's file");
   }
   if (!S_ISSOCK(there.st_mode)) {
     return Error("there is something that is no socket", "remove it, or choose another path");
   }
   const int error = Connect(path_);
   if (error == 0) return Error("somebody listens there", kTaken);
-  // A socket that nobody listens on is left over.
-  return error == ECONNREFUSED ? absl::OkStatus()
-                               : Error(std::strerror(error), "whose socket is it? Choose another path");
+  // It may have gone meanwhile.
+  if (error == ENOENT) return false;
+  if (error == ECONNREFUSED) return true;
+  return Error(std::strerror(error), "whose socket is it? Choose another path");
 }
 
 Address SocketFile::bound() const {
@@ -230,15 +269,29 @@ absl::StatusOr<Listeners> SocketFile::Listen() const {
 
 absl::Status SocketFile::Publish() {
   struct stat own {};
-  if (fstatat(folder_, temporary_.c_str(), &own, AT_SYMLINK_NOFOLLOW) != 0 ||
-      renameat(folder_, temporary_.c_str(), folder_, name_.c_str()) != 0) {
-    return Error(std::strerror(errno), "check the folder's permissions");
+  bool there = fstatat(folder_, temporary_.c_str(), &own, AT_SYMLINK_NOFOLLOW) == 0 && Link();
+  int error = errno;
+  if (!there && error == EEXIST) {
+    const FolderLock lock(folder_);
+    if (lock.timed_out()) {
+      return Error("another paramd holds the lock on what is left over there", "see with lslocks which");
+    }
+    const auto left_over = LeftOver();
+    if (!left_over.ok()) return left_over.status();
+    there = *left_over ? renameat(folder_, temporary_.c_str(), folder_, name_.c_str()) == 0 : Link();
+    error = errno;
   }
+  if (!there) return Error(std::strerror(error), "check the folder's permissions");
   published_ = true;
   device_ = own.st_dev;
   inode_ = own.st_ino;
-  flock(folder_, LOCK_UN);
   return absl::OkStatus();
+}
+
+bool SocketFile::Link() const {
+  if (linkat(folder_, temporary_.c_str(), folder_, name_.c_str(), 0) != 0) return false;
+  unlinkat(folder_, temporary_.c_str(), 0);
+  return true;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -24,11 +24,12 @@ struct Listeners {
 // At all addresses of a TCP address's host, at one port. UNAVAILABLE with the system's reason.
 absl::StatusOr<Listeners> Listen(const Address& address);
 
-// The file of a unix socket. It is bound under another name and takes its place only when it listens, under a lock on
-// the folder: so of several servers that start at once one gets it, and the others are told. Thread-compatible.
+// The file of a unix socket. It is bound under another name and takes its place only when it listens, which nobody
+// else's socket loses: so of several servers that start at once one gets it, and the others are told.
+// Thread-compatible.
 class SocketFile {
  public:
-  // UNAVAILABLE with the reason if the place is taken or can't be. Holds the folder's lock until Publish.
+  // UNAVAILABLE with the reason if the place is taken or can't be.
   static absl::StatusOr<std::unique_ptr<SocketFile>> Prepare(const std::string& path);
 
   // Removes the file, if it is still the one that was published.
@@ -48,8 +49,10 @@ class SocketFile {
 
  private:
   SocketFile(std::string path, std::string name, int folder);
-  absl::Status Lock();
-  absl::Status CheckPlace() const;
+  // Whether a socket is there that nobody listens on; UNAVAILABLE for anything else that is there.
+  absl::StatusOr<bool> LeftOver() const;
+  // False with errno, EEXIST if something is there.
+  bool Link() const;
   absl::Status Error(const std::string& why, const std::string& next_step) const;
 
   const std::string path_;

@@ -2,6 +2,7 @@
 #include "tests/support/daemon.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
@@ -349,6 +350,22 @@ TEST_CASE("of several daemons that start at once on one unix socket one listens,
     listening->Signal(round % 2 == 0 ? SIGTERM : SIGKILL);
     listening->Wait();
   }
+}
+
+TEST_CASE("a lock on its socket's folder, which anybody may take, holds up no daemon at its start and its end") {
+  const std::string folder = TemporaryPath("locked");
+  REQUIRE(mkdir(folder.c_str(), 0700) == 0);
+  const int locked = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(flock(locked, LOCK_EX | LOCK_NB) == 0);
+  // The second one finds what the first has left.
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    Daemon daemon({"--listen=unix:" + folder + "/socket"});
+    daemon.process().Signal(signal);
+    daemon.process().Wait();
+  }
+  close(locked);
+  CHECK(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a daemon that stops removes its own socket only") {
