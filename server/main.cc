@@ -237,7 +237,7 @@ void Stopped(PortFile* port_file) {
   spdlog::info("event=stop");
 }
 
-int Run() {
+int Run(PortFile* port_file) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -251,8 +251,6 @@ int Run() {
   pthread_sigmask(SIG_BLOCK, &first_signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  // Outlives all threads.
-  auto* const port_file = new PortFile(absl::GetFlag(FLAGS_port_file));
   ServerOptions options = Options();
   options.reflect = MakeReflection();
   ModelLog model_log;
@@ -310,15 +308,18 @@ int Main(int argc, char** argv) {
     for (const auto& [name, value] : Config()) std::cout << "--" << name << "=" << value << "\n";
     return kClean;
   }
+  const bool only_check = absl::GetFlag(FLAGS_check_config);
+  // Outlives all threads. What an earlier daemon has left goes, whatever becomes of this one.
+  auto* const port_file = new PortFile(only_check ? "" : absl::GetFlag(FLAGS_port_file));
   if (auto status = CheckOptions(Options()); !status.ok()) return Fail(status, kUsage);
-  if (absl::GetFlag(FLAGS_check_config)) {
+  if (only_check) {
     std::cout << "the configuration is good\n";
     return kClean;
   }
   TuneProcess();
   RaiseDescriptorLimit();
   MemoryReserve::Hold();
-  return Run();
+  return Run(port_file);
 }
 
 }  // namespace

@@ -3,11 +3,12 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -29,8 +30,9 @@ std::string ReadLine(const std::string& path, bool* whole) {
   return line;
 }
 
-// On the port files that daemons write, where the file system has such attributes.
-constexpr char kMark[] = "user.paramd.port_file";
+// Of the time of the last change of a daemon's port file, which everybody else's write changes. Not all file systems
+// have attributes that could tell.
+constexpr int64_t kMarkNanoseconds = 726'176'273;
 
 bool IsAt(int file, const std::string& path) {
   struct stat own {};
@@ -42,9 +44,17 @@ bool IsAt(int file, const std::string& path) {
 // Without its name if it can be, else, as it is a mount, without its content. False if neither can be.
 bool RemoveOrEmpty(int file, const std::string& path) { return unlink(path.c_str()) == 0 || ftruncate(file, 0) == 0; }
 
+// A daemon's own: it is known again by its lock while the daemon lives, and by its time afterwards.
+void Claim(int file) {
+  flock(file, LOCK_EX | LOCK_NB);
+  timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time(nullptr), .tv_nsec = kMarkNanoseconds}};
+  futimens(file, times);
+}
+
 // Nobody's file is removed because of a wrong flag.
 bool IsPortFile(int file) {
-  if (fgetxattr(file, kMark, nullptr, 0) < 0 && errno != ENOTSUP) return false;
+  struct stat own {};
+  if (fstat(file, &own) != 0 || own.st_mtim.tv_nsec != kMarkNanoseconds) return false;
   bool whole = false;
   const std::string line = ReadLine(absl::StrCat("/proc/self/fd/", file), &whole);
   int port = 0;
@@ -88,12 +98,11 @@ absl::Status PortFile::Write(const std::string& line) {
 absl::Status PortFile::WriteLocked(const std::string& line) {
   auto file = WholeFile::Open(path_);
   if (!file.ok()) return file.status();
-  // Before it has its name and, if only the content was replaced, after.
-  flock(file->descriptor(), LOCK_EX | LOCK_NB);
-  if (!file->special()) fsetxattr(file->descriptor(), kMark, "", 0, 0);
   if (auto status = file->Write(line + "\n"); !status.ok()) return status;
+  // Before it has its name and, if only the content was replaced, after.
+  if (!file->special()) Claim(file->descriptor());
   if (auto status = file->Publish(); !status.ok()) return status;
-  flock(file->descriptor(), LOCK_EX | LOCK_NB);
+  if (!file->special()) Claim(file->descriptor());
   line_ = line;
   file_.emplace(*std::move(file));
   return absl::OkStatus();
