@@ -44,7 +44,12 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vec
                                                                   const std::string& output_path) {
   const int output = RetryInterrupted(
       [&] { return open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600); });
-  if (output < 0) return absl::NotFoundError(absl::StrCat("can't write ", output_path, ": ", strerror(errno)));
+  // Tried at once: what it says when it can't go on would be lost.
+  if (output < 0 || RetryInterrupted([&] { return write(output, "\n", 1); }) != 1 || ftruncate(output, 0) != 0) {
+    const int error = errno;
+    if (output >= 0) close(output);
+    return absl::NotFoundError(absl::StrCat("can't write ", output_path, ": ", strerror(error)));
+  }
   // Closed by a successful exec; otherwise it carries errno.
   int failure[2];
   if (pipe2(failure, O_CLOEXEC) != 0) {
@@ -118,6 +123,14 @@ std::string ChildProcess::LastOutput(int lines) const {
   if (all.back().empty()) all.pop_back();
   const size_t skipped = all.size() > static_cast<size_t>(lines) ? all.size() - lines : 0;
   return absl::StrJoin(all.begin() + static_cast<ptrdiff_t>(skipped), all.end(), "\n");
+}
+
+std::string ChildProcess::Ended(int lines) {
+  const int exit_code = ExitCode().value_or(0);
+  const std::string output = LastOutput(lines);
+  return absl::StrCat(exit_code > 128 ? "was killed by signal " : "ended with exit code ",
+                      exit_code > 128 ? exit_code - 128 : exit_code,
+                      output.empty() ? ", without a word" : absl::StrCat(":\n", output));
 }
 
 absl::StatusOr<ChildProcess*> ChildGroup::Start(const std::vector<std::string>& command,

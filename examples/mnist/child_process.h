@@ -22,7 +22,7 @@ class ChildProcess {
  public:
   // Runs command[0] with the rest as its arguments, in a process group of its own, with no signal blocked. When the
   // calling thread ends, for whatever reason, the kernel sends the child SIGTERM. NOT_FOUND if the program can't be
-  // run.
+  // run, or its output not be kept.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& command,
                                                              const std::string& output_path);
 
@@ -45,6 +45,9 @@ class ChildProcess {
 
   // The last `lines` lines of its output.
   std::string LastOutput(int lines) const;
+
+  // "ended with exit code 1:" and these lines. To be called after the end.
+  std::string Ended(int lines);
 
  private:
   ChildProcess(pid_t pid, std::string output_path);

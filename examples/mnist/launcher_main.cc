@@ -112,14 +112,6 @@ double RateFactor() {
   return optimizer == "adam" ? 0.01 : 1;
 }
 
-// "NAME ended with exit code 1" with its last words.
-absl::Status Ended(const std::string& name, int exit_code, const ChildProcess& process) {
-  const std::string output = process.LastOutput(kOutputLines);
-  const std::string how = exit_code > 128 ? absl::StrCat("was killed by signal ", exit_code - 128)
-                                          : absl::StrCat("ended with exit code ", exit_code);
-  return absl::InternalError(absl::StrCat(name, " ", how, output.empty() ? ", without a word" : ":\n", output));
-}
-
 absl::StatusOr<Hyperparameters> GivenHyperparameters(const Algorithm& algorithm) {
   Hyperparameters given;
   for (const std::string& assignment : absl::GetFlag(FLAGS_set)) {
@@ -361,7 +353,7 @@ absl::Status Launcher::CheckDaemon() {
   if (daemon_process_ == nullptr) return absl::OkStatus();
   const auto exit_code = daemon_process_->ExitCode();
   if (!exit_code.has_value()) return absl::OkStatus();
-  return Ended("the daemon", *exit_code, *daemon_process_);
+  return absl::InternalError(absl::StrCat("the daemon ", daemon_process_->Ended(kOutputLines)));
 }
 
 std::vector<std::string> Launcher::CenterNames() const {
@@ -422,7 +414,7 @@ absl::StatusOr<Outcome> Launcher::RunWorkers(const std::vector<std::vector<std::
       const auto exit_code = processes[i]->ExitCode();
       running |= !exit_code.has_value();
       if (exit_code.value_or(0) == 0) continue;
-      return Ended(absl::StrCat("worker ", i), *exit_code, *processes[i]);
+      return absl::InternalError(absl::StrCat("worker ", i, " ", processes[i]->Ended(kOutputLines)));
     }
     DrawProgress(processes.size(), &lines);
     if (running) absl::SleepFor(kRedrawInterval);

@@ -60,7 +60,7 @@ absl::Status HostedDaemon::Await(const std::string& port_file) {
     const auto content = ReadFile(port_file);
     if (content.ok() && absl::SimpleAtoi(*content, &port_)) return absl::OkStatus();
     if (process_->ExitCode().has_value()) {
-      return absl::UnavailableError(absl::StrCat("the daemon ended:\n", process_->LastOutput(kOutputLines)));
+      return absl::UnavailableError(absl::StrCat("the daemon ", process_->Ended(kOutputLines)));
     }
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(

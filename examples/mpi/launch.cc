@@ -23,7 +23,7 @@ std::string Problem(const v1::WorkerInfo* worker) {
     case v1::WorkerInfo::EXPIRED:
       return "'s lease ran out: it was killed, or hangs";
     default:
-      return " was killed";
+      return " has lost its connection: it was killed, or can't reach the daemon";
   }
 }
 

@@ -61,8 +61,6 @@ namespace paramd {
 namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
-// A rank that is live and has had no connection for so long has ended without a word.
-constexpr absl::Duration kUnconnected = absl::Seconds(2);
 // How long the others look for a daemon that rank 0 hosts: it was there, and once it is gone it is so for good.
 constexpr absl::Duration kHostedTimeout = absl::Seconds(10);
 // For telling the others why this rank can't train.
@@ -81,7 +79,8 @@ class Job {
   static absl::StatusOr<std::unique_ptr<Job>> Create();
 
   absl::Status Run();
-  const Ranks& ranks() const { return ranks_; }
+  // "rank 3: ", or nothing as long as it is not known which one this is.
+  std::string Prefix() const { return ranks_.size == 0 ? "" : absl::StrCat("rank ", ranks_.rank, ": "); }
 
  private:
   Job() = default;
@@ -99,8 +98,8 @@ class Job {
   absl::Status TrainShare();
   // Tells again how this rank has ended once rank 0 has come, who would take it for an earlier launch's otherwise.
   void TellLateRank0(const absl::Status& status, Admin* admin, Launch* launch) const;
-  // Waits until no rank trains any more: each has left, its lease has run out, it has ended without a word, or it
-  // never came.
+  // Waits until no rank trains any more: each has left, its lease has run out, it has been without a connection for
+  // longer than it would try to have one again, or it never came.
   absl::Status AwaitOthers(Admin* admin, Launch* launch) const;
   absl::Status Evaluate(Admin* admin, Launch* launch) const;
 
@@ -115,7 +114,7 @@ class Job {
   std::unique_ptr<Mlp> network_;
   v1::ModelSpec spec_;
 
-  Ranks ranks_;
+  Ranks ranks_{.size = 0};  // until they are known
   std::unique_ptr<HostedDaemon> daemon_;
   std::string server_;
   Security security_ = NoSecurity();
@@ -251,6 +250,8 @@ void Job::TellEnd(const absl::Status& status) const {
   WorkerOptions options = MakeWorkerOptions();
   options.join_timeout = std::min(options.join_timeout, kFarewellTimeout);
   options.transport = Transport::kAuto;
+  // The model is another one than this rank's.
+  if (absl::IsAlreadyExists(status)) options.create = nullptr;
   const auto worker = Worker::Join(std::move(options));
   if (worker.ok()) (*worker)->Leave(status.ok() ? "" : status.ToString(), kFarewellTimeout).IgnoreError();
 }
@@ -322,6 +323,7 @@ absl::Status Job::TrainShare() {
 
 absl::Status Job::AwaitOthers(Admin* admin, Launch* launch) const {
   const absl::Time join_deadline = absl::Now() + absl::GetFlag(FLAGS_join_timeout);
+  const absl::Duration patience = MakeWorkerOptions().rpc_timeout;
   absl::Time connected = absl::Now();
   while (true) {
     const auto status = admin->GetStatus();
@@ -329,7 +331,7 @@ absl::Status Job::AwaitOthers(Admin* admin, Launch* launch) const {
     launch->Update(*status);
     const absl::Time now = absl::Now();
     if (status->sessions() > 0) connected = now;
-    const bool training = launch->any_live() && now < connected + kUnconnected;
+    const bool training = launch->any_live() && now < connected + patience;
     if (!training && (launch->all_came() || now >= join_deadline)) return absl::OkStatus();
     absl::SleepFor(kPollInterval);
   }
@@ -377,7 +379,7 @@ int Main(int argc, char** argv) {
   TuneProcess();
   const absl::Status status = (*job)->Run();
   if (!status.ok()) {
-    std::fprintf(stderr, "mpi_mnist: rank %d: %s\n", (*job)->ranks().rank, status.ToString().c_str());
+    std::fprintf(stderr, "mpi_mnist: %s%s\n", (*job)->Prefix().c_str(), status.ToString().c_str());
     return 1;
   }
   return 0;

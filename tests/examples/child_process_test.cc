@@ -1,6 +1,7 @@
 #include "examples/mnist/child_process.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -52,6 +53,32 @@ TEST_CASE("the last lines of a child's output are kept, of both streams") {
   REQUIRE((*child)->Wait(kLong) == 0);
   CHECK((*child)->LastOutput(2) == "two\nthree");
   CHECK((*child)->LastOutput(5) == "one\ntwo\nthree");
+}
+
+TEST_CASE("how a child ended is told with its last words") {
+  const TemporaryFolder folder;
+  const auto ended = [&folder](const std::string& script) {
+    const auto child = ChildProcess::Start(Shell(script), folder.Path("output"));
+    REQUIRE(child.ok());
+    (*child)->Wait(kLong);
+    return (*child)->Ended(1);
+  };
+  CHECK(ended("echo why; echo really; exit 3") == "ended with exit code 3:\nreally");
+  CHECK(ended("exit 3") == "ended with exit code 3, without a word");
+  CHECK(ended("kill -KILL $$") == "was killed by signal 9, without a word");
+}
+
+TEST_CASE("a child whose words can't be kept is not started") {
+  const TemporaryFolder folder;
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &none);
+  const auto child = ChildProcess::Start(Shell("exit 0"), folder.Path("output"));
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  CHECK(child.status().message() == "can't write " + folder.Path("output") + ": File too large");
 }
 
 TEST_CASE("a program that can't be run is an error with its name") {

@@ -43,7 +43,8 @@ TEST_CASE("a launch is over when all its ranks have come and none is live, and s
   CHECK_FALSE(launch.all_came());
   CHECK(launch.any_live());
   CHECK(launch.finished() == 1);
-  CHECK(launch.Problems() == "rank 1 never came; rank 2 was killed");
+  CHECK(launch.Problems() ==
+        "rank 1 never came; rank 2 has lost its connection: it was killed, or can't reach the daemon");
   launch.Update(Status()
                     .Model("m", 7)
                     .Worker("rank-0", 1, v1::WorkerInfo::LEFT)
