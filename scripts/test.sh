@@ -99,6 +99,7 @@ static() {
   check "scripts without a package" tests/scripts/check.sh missing_package
   check "scripts without clang-format" tests/scripts/check.sh missing_formatter
   check "scripts without Bazel" tests/scripts/check.sh missing_bazel
+  check "scripts without a network" tests/scripts/check.sh missing_network
   check "scripts leave nothing behind" tests/scripts/check.sh nothing_left
 }
 

