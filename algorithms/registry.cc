@@ -136,7 +136,7 @@ std::vector<HyperparameterSpec> HyperparameterSpecs(const Algorithm& algorithm) 
       {.name = kLearningRate,
        .default_value = algorithm.default_learning_rate,
        .min = 1e-12,
-       .max = 1e6,
+       .max = kMaxLearningRate,
        .description = "learning rate of the worker's optimizer"},
   };
   specs.insert(specs.end(), algorithm.hyperparameters.begin(), algorithm.hyperparameters.end());

@@ -20,6 +20,9 @@ absl::StatusOr<const Algorithm*> FindAlgorithm(absl::string_view name);
 // Sorted by name.
 std::vector<const Algorithm*> ListAlgorithms();
 
+// Of a model, and of a worker that has one of its own.
+inline constexpr double kMaxLearningRate = 1e6;
+
 // What an algorithm takes: its own hyperparameters after communication_window and learning_rate, which all have.
 std::vector<HyperparameterSpec> HyperparameterSpecs(const Algorithm& algorithm);
 

@@ -7,15 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "algorithms/registry.h"
 #include "client/guarded.h"
 #include "client/prefetch.h"
 #include "sync/mutex.h"
 
 namespace paramd {
 namespace {
-
-// A model's hyperparameter of that name has the same bound.
-constexpr double kMaxLearningRate = 1e6;
 
 // How long a source may take to say that an epoch is over, when training stops at its target loss.
 constexpr absl::Duration kEpochEndPatience = absl::Milliseconds(100);

@@ -54,8 +54,11 @@ Gate& TheGate() {
   return gate;
 }
 
+// Answers before the commit or after.
+template <bool kBefore>
 class SlowHalf : public ServerHalf {
  public:
+  bool answers_before_commit() const override { return kBefore; }
   void Finish(const RoundInfo& round, const FinishPiece& piece) const override {
     TheGate().Pass();
     ServerHalf::Finish(round, piece);
@@ -67,10 +70,16 @@ class NoWorkerHalf : public WorkerHalf {
   void MakeCommit(int64_t, absl::Span<const float>, absl::Span<const float>, absl::Span<float>) override {}
 };
 
-REGISTER_ALGORITHM({.name = "slow_on_purpose",
-                    .description = "holds every commit until the test lets it go",
-                    .make_server = [](const Hyperparameters&) { return std::make_unique<SlowHalf>(); },
-                    .make_worker = [](const Hyperparameters&) { return std::make_unique<NoWorkerHalf>(); }});
+template <bool kBefore>
+Algorithm Slow() {
+  return {.name = kBefore ? "slow_elastic" : "slow_on_purpose",
+          .description = "holds every commit until the test lets it go",
+          .make_server = [](const Hyperparameters&) { return std::make_unique<SlowHalf<kBefore>>(); },
+          .make_worker = [](const Hyperparameters&) { return std::make_unique<NoWorkerHalf>(); }};
+}
+
+const registry_internal::Registration kSlow(kAlgorithmInterfaceVersion, Slow<false>);
+const registry_internal::Registration kSlowElastic(kAlgorithmInterfaceVersion, Slow<true>);
 
 // Fails the test if `call` has not returned within a minute; opens the gate then, so that the test can end.
 void MustNotWait(const std::string& what, const std::function<void()>& call) {
@@ -81,19 +90,6 @@ void MustNotWait(const std::string& what, const std::function<void()>& call) {
   done.get();
   REQUIRE(returned);
 }
-
-class SlowElasticHalf : public SlowHalf {
- public:
-  bool answers_before_commit() const override { return true; }
-};
-
-const registry_internal::Registration kElastic(
-    kAlgorithmInterfaceVersion, +[]() -> Algorithm {
-      return {.name = "slow_elastic",
-              .description = "and answers with the center as it was",
-              .make_server = [](const Hyperparameters&) { return std::make_unique<SlowElasticHalf>(); },
-              .make_worker = [](const Hyperparameters&) { return std::make_unique<NoWorkerHalf>(); }};
-    });
 
 struct Fixture {
   explicit Fixture(const std::string& consistency, ModelsOptions options = {},
