@@ -69,14 +69,17 @@ ino_t InodeOf(int fd) {
 
 }  // namespace
 
+absl::Status Acceptor::CheckLimit(int used) {
+  const int limit = DescriptorLimit();
+  if (used < limit - kSpareDescriptors - kFewestConnections) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("this process may open ", limit,
+                                                   " files, which leaves none for connections; raise the limit ",
+                                                   "(`ulimit -n`, LimitNOFILE= of systemd) to 1024 or more"));
+}
+
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(Listeners listeners, AcceptorOptions options, Take take) {
   FileDescriptor stop(eventfd(0, EFD_CLOEXEC));
-  const int limit = DescriptorLimit();
-  if (!stop.valid() || stop.get() + kFewestConnections >= limit - kSpareDescriptors) {
-    return absl::ResourceExhaustedError(absl::StrCat("this process may open ", limit,
-                                                     " files, which leaves none for connections; raise the limit ",
-                                                     "(`ulimit -n`, LimitNOFILE= of systemd) to 1024 or more"));
-  }
+  if (auto status = CheckLimit(stop.valid() ? stop.get() : DescriptorLimit()); !status.ok()) return status;
   std::unique_ptr<Acceptor> acceptor(
       new Acceptor(std::move(listeners), std::move(options), std::move(take), std::move(stop)));
   acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->Run(); });

@@ -36,7 +36,10 @@ class Acceptor {
   // Gets each accepted connection, and closes it in the end.
   using Take = std::function<void(int listener, int connection)>;
 
-  // RESOURCE_EXHAUSTED: the limit on open files has room for no connection.
+  // RESOURCE_EXHAUSTED if a process that has used so many of the files that it may open has none left for connections.
+  static absl::Status CheckLimit(int used);
+
+  // RESOURCE_EXHAUSTED as above.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Start(Listeners listeners, AcceptorOptions options, Take take);
   ~Acceptor();
 

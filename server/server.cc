@@ -614,6 +614,8 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { impl_->Shutdown(absl::ZeroDuration()); }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  // Before gRPC, which aborts without files.
+  if (auto status = Acceptor::CheckLimit(0); !status.ok()) return status;
   auto impl = std::make_unique<Impl>(options);
   if (auto status = impl->Start(); !status.ok()) {
     impl->Shutdown(absl::ZeroDuration());
