@@ -116,15 +116,13 @@ final class ParamdClassifier(override val uid: String)
   }
 
   private def security: Security = {
-    val given = new Security()
-    for ((file, set) <- Seq(
-        $(tlsCa) -> given.tlsCa _,
-        $(tlsCert) -> given.tlsCert _,
-        $(tlsKey) -> given.tlsKey _,
-        $(tokenFile) -> given.tokenFile _
-      )
-      if file.nonEmpty) set(file)
-    if ($(insecure)) given.insecure(true) else given
+    val security = new Security()
+    if ($(tlsCa).nonEmpty) security.tlsCa($(tlsCa))
+    if ($(tlsCert).nonEmpty) security.tlsCert($(tlsCert))
+    if ($(tlsKey).nonEmpty) security.tlsKey($(tlsKey))
+    if ($(tokenFile).nonEmpty) security.tokenFile($(tokenFile))
+    if ($(insecure)) security.insecure(true)
+    security
   }
 
   private def task(daemon: Daemon, name: String, layers: Array[Int]) =
