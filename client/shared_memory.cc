@@ -70,8 +70,20 @@ absl::Status SharedMemory::Attach(const std::string& socket, absl::Time deadline
   return absl::OkStatus();
 }
 
+absl::Status SharedMemory::AttachToCurrent(std::string socket, absl::Time deadline, absl::Status* attached) {
+  while (true) {
+    *attached = Attach(socket, deadline);
+    if (!absl::IsUnavailable(*attached) || socket.empty()) return absl::OkStatus();
+    auto current = options_.find_socket(deadline);
+    if (!current.ok()) return current.status();
+    if (*current == socket) return absl::OkStatus();
+    socket = *std::move(current);
+  }
+}
+
 absl::Status SharedMemory::Join(const std::string& socket, absl::Time deadline) {
-  const absl::Status attached = Attach(socket, deadline);
+  absl::Status attached;
+  if (auto status = AttachToCurrent(socket, deadline, &attached); !status.ok()) attached = status;
   if (attached.ok()) {
     in_use_ = true;
   } else if (options_.required) {
@@ -88,7 +100,8 @@ absl::Status SharedMemory::Begin(v1::ExchangeHeader* header, absl::Time deadline
   if (in_use() && !(trusted_ && LinkAlive(link_))) {
     auto socket = options_.find_socket(deadline);
     if (!socket.ok()) return socket.status();
-    const absl::Status attached = Attach(*socket, deadline);
+    absl::Status attached;
+    if (auto status = AttachToCurrent(*std::move(socket), deadline, &attached); !status.ok()) return status;
     if (!attached.ok()) {
       if (options_.required) return attached;
       if (options_.on_event != nullptr) {

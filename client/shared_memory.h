@@ -73,6 +73,9 @@ class SharedMemory {
 
  private:
   absl::Status Attach(const std::string& socket, absl::Time deadline);
+  // Attaches, also to another socket if the daemon has been started again meanwhile; `*attached`: what came of that. An
+  // error: the daemon could not be asked.
+  absl::Status AttachToCurrent(std::string socket, absl::Time deadline, absl::Status* attached);
 
   // Constant after construction.
   const Options options_;

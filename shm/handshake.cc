@@ -163,6 +163,10 @@ absl::StatusOr<GrantedSegment> RequestSegment(const std::string& socket_name, ui
   SendMessage(link, EncodeSegmentRequest(bytes), -1);
   const auto answer = Receive(link, deadline, &granted.memory);
   if (!answer.ok()) return Unreachable(socket_name, "receive");
+  if (answer->empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("paramd's socket @", socket_name, " was closed without an answer: the daemon has ended"));
+  }
   auto segment = DecodeSegmentAnswer(*answer);
   if (!segment.ok()) return segment.status();
   granted.id = *segment;

@@ -39,6 +39,7 @@ class Fixture {
   absl::StatusOr<GrantedSegment> Grant(const std::string& socket, uint64_t bytes) {
     socket_asked = socket;
     if (!refusal.ok()) return refusal;
+    if (socket == gone) return absl::UnavailableError("nobody there");
     GrantedSegment granted;
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
@@ -70,6 +71,7 @@ class Fixture {
 
   testing::WaitingClock clock;
   absl::Status refusal;
+  std::string gone;  // a socket of a daemon that has ended
   std::string socket_asked;
   int asked = 0;
   uint64_t segments = 0;
@@ -160,6 +162,15 @@ TEST_CASE_METHOD(Fixture, "without shared memory exchanges go over gRPC, unless 
   const absl::Status refused = shared.Join("first", absl::InfiniteFuture());
   CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(std::string(refused.message()), Catch::Contains("no room"));
+}
+
+TEST_CASE_METHOD(Fixture, "a daemon that was started again in the middle of the handover is found again") {
+  SharedMemory memory = Make(GENERATE(false, true));
+  gone = "first";
+  REQUIRE(memory.Join("first", absl::InfiniteFuture()).ok());
+  CHECK(memory.in_use());
+  CHECK(socket_asked == "other");
+  CHECK(events.empty());
 }
 
 TEST_CASE_METHOD(Fixture, "what a daemon says as it refuses is one printable line") {

@@ -281,6 +281,21 @@ TEST_CASE("a worker notices that the server is gone") {
   const absl::Status gone = RequestSegment(name, kBytes, kTimeout).status();
   CHECK(gone.code() == absl::StatusCode::kUnavailable);
   CHECK_THAT(std::string(gone.message()), Catch::Contains(name) && Catch::Contains("network namespace"));
+
+  // In the middle of the handover.
+  const FileDescriptor dying(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto address = MakeAbstractAddress(name);
+  REQUIRE(bind(dying.get(), reinterpret_cast<const sockaddr*>(&address->address), address->length) == 0);
+  REQUIRE(listen(dying.get(), 1) == 0);
+  std::thread end([&] {
+    const FileDescriptor link(accept(dying.get(), nullptr, nullptr));
+    char byte = 0;
+    recv(link.get(), &byte, 1, 0);
+  });
+  const absl::Status cut = RequestSegment(name, kBytes, kTimeout).status();
+  end.join();
+  CHECK(cut.code() == absl::StatusCode::kUnavailable);
+  CHECK_THAT(std::string(cut.message()), Catch::Contains("the daemon has ended"));
 }
 
 TEST_CASE("segments beyond the cap are refused until others end") {
