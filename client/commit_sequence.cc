@@ -43,12 +43,27 @@ absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<cons
     last_commit_ = outcome.commit;
     pending_ = outcome.pending;
   }
+  if (outcome.pull_again) return PullAgain(outcome, center, deadline);
   if (absl::IsUnimplemented(outcome.status)) {
     return absl::UnimplementedError(absl::StrCat(outcome.status.message(), " Upgrade the daemon, or use --wire=f32"));
   }
   if (!outcome.status.ok()) return outcome.status;
   if (center.has_value()) base_version_ = outcome.reply.version();
   return Exchanged{.version = outcome.reply.version(), .staleness = outcome.reply.staleness()};
+}
+
+absl::StatusOr<Exchanged> CommitSequence::PullAgain(const ExchangeOutcome& outcome,
+                                                    std::optional<absl::Span<float>> center, absl::Time deadline) {
+  Exchanged exchanged{.applied = outcome.commit == CommitState::kApplied};
+  pending_ = false;
+  if (!center.has_value()) return exchanged;
+  v1::ExchangeHeader header = Header();
+  header.set_encoding(encoding_);
+  header.mutable_pull();
+  const ExchangeOutcome pulled = sender_->Send(std::move(header), {}, *center, deadline);
+  if (!pulled.status.ok()) return pulled.status;
+  exchanged.version = base_version_ = pulled.reply.version();
+  return exchanged;
 }
 
 absl::Status CommitSequence::Initialize(absl::Span<const float> center, absl::Time deadline) {

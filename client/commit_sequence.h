@@ -42,6 +42,9 @@ class CommitSequence {
 
  private:
   v1::ExchangeHeader Header() const;
+  // What an exchange comes to that was told to.
+  absl::StatusOr<Exchanged> PullAgain(const ExchangeOutcome& outcome, std::optional<absl::Span<float>> center,
+                                      absl::Time deadline);
 
   const v1::Participant participant_;
   const uint64_t floats_;

@@ -100,6 +100,8 @@ absl::Status ExchangeClient::SendWithRetries(v1::ExchangeHeader header, absl::Sp
       header.mutable_await()->set_pull(pull);
       commit = {};
     }
+    outcome->pull_again = reply->pull_again();
+    if (outcome->pull_again) Tell(answer);
     if (absl::IsDeadlineExceeded(answer)) {
       if (retry.Now() >= deadline) return answer;
       continue;  // Others, or room, are being waited for.

@@ -17,6 +17,8 @@ struct ExchangeOutcome {
   CommitState commit = CommitState::kNone;
   // Its answer is still to come: it may be applied, or it is, and others are waited for.
   bool pending = false;
+  // With FAILED_PRECONDITION: the server came back from disk and lacks the center that this needed; pull, and go on.
+  bool pull_again = false;
 };
 
 // Thread-compatible.

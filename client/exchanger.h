@@ -14,6 +14,9 @@ namespace paramd {
 struct Exchanged {
   int64_t version = 0;    // of the pulled center; of the center after the commit if nothing was pulled
   int64_t staleness = 0;  // of the commit when it was applied; 0 without one
+  // False: the server came back from disk, where it is older than what this worker had pulled, so that the commit was
+  // not applied; what was pulled is the center to go on from. After a commit alone: pull before the next one.
+  bool applied = true;
 };
 
 // What became of a commit.

@@ -344,6 +344,7 @@ WindowStatistics Window::Impl::statistics() const {
 
 absl::Status Window::Impl::Exchange(int64_t minibatches, const std::vector<StepResult>& steps) {
   absl::Status absorbed;
+  bool applied = false;
   {
     Stopwatch stopwatch(&statistics_.exchanging);
     absl::Span<const float> commit = parameters_.whole();
@@ -353,10 +354,11 @@ absl::Status Window::Impl::Exchange(int64_t minibatches, const std::vector<StepR
     }
     absl::StatusOr<Exchanged> exchanged = CallExchanger(commit, vectors_->center.floats());
     if (!exchanged.ok()) return Failed(exchanged.status(), minibatches, steps);
-    Count(*exchanged, minibatches);
+    applied = exchanged->applied;
+    if (applied) Count(*exchanged, minibatches);
     absorbed = Absorb();
   }
-  absl::Status reported = Report(steps);
+  absl::Status reported = applied ? Report(steps) : absl::OkStatus();
   return absorbed.ok() ? reported : absorbed;
 }
 
@@ -383,7 +385,11 @@ absl::Status Window::Impl::AwaitExchange(std::vector<StepResult>* steps) {
   *steps = std::move(under_way_->steps);
   under_way_.reset();
   if (!exchanged.ok()) return Failed(exchanged.status(), minibatches, *steps);
-  Count(*exchanged, minibatches);
+  if (exchanged->applied) {
+    Count(*exchanged, minibatches);
+  } else {
+    steps->clear();
+  }
   return absl::OkStatus();
 }
 
@@ -460,7 +466,7 @@ absl::Status Window::Impl::Failed(absl::Status status, int64_t minibatches, cons
 }
 
 absl::Status Window::Impl::Report(const std::vector<StepResult>& steps) {
-  if (options_.on_window == nullptr) return absl::OkStatus();
+  if (options_.on_window == nullptr || steps.empty()) return absl::OkStatus();
   return CallUserCode([&] { return options_.on_window(steps); }, "on_window after step ", statistics_.steps);
 }
 

@@ -72,6 +72,32 @@ Center::Center(const Snapshot& snapshot, int state_vectors, std::shared_ptr<Appl
   for (int i = 0; i < state_vectors; ++i) state_.push_back(AllocateZeroed());
 }
 
+Center::Center(Image image, std::shared_ptr<ApplyPool> helpers)
+    : floats_(image.floats),
+      pool_(std::move(image.pool)),
+      helpers_(std::move(helpers)),
+      version_(image.version),
+      rounds_(image.rounds),
+      blocks_(std::move(image.blocks)),
+      state_(std::move(image.state)),
+      sum_(std::move(image.sum)),
+      folded_(image.folded) {}
+
+Image Center::AllocateImage(size_t floats, size_t state_vectors, bool with_sum) {
+  Image image{.floats = floats, .pool = BlockPool::Create(kRetainedBytes)};
+  const auto allocate = [&] {
+    Vector vector;
+    for (size_t begin = 0; begin < floats; begin += kBlockFloats) {
+      vector.push_back(image.pool->Allocate(std::min(kBlockFloats, floats - begin)));
+    }
+    return vector;
+  };
+  image.blocks = allocate();
+  for (size_t i = 0; i < state_vectors; ++i) image.state.push_back(allocate());
+  if (with_sum) image.sum = allocate();
+  return image;
+}
+
 Center::Vector Center::AllocateZeroed() const {
   Vector vector;
   for (size_t begin = 0; begin < floats_; begin += kBlockFloats) {
@@ -301,7 +327,8 @@ Image Center::TakeImage() const {
           .blocks = blocks_,
           .state = state_,
           .sum = folded_ > 0 ? sum_ : Vector(),
-          .folded = folded_};
+          .folded = folded_,
+          .pool = pool_};
 }
 
 size_t Center::own_bytes() const { return Bytes(floats_) * (1 + state_.size() + (sum_.empty() ? 0 : 1)); }

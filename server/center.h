@@ -35,6 +35,7 @@ struct Image {
   std::vector<std::vector<BlockRef>> state;  // the algorithm's vectors
   std::vector<BlockRef> sum;                 // of a round that is under way; empty if there is none
   int64_t folded = 0;                        // commits in it
+  std::shared_ptr<BlockPool> pool;           // of the blocks
 };
 
 // Merges what another half has made of commits, and finishes rounds as that does.
@@ -56,8 +57,13 @@ class Center {
  public:
   // All zero. `state_vectors` as the algorithm's server half declares them. `helpers` may be null.
   Center(size_t floats, int state_vectors, std::shared_ptr<ApplyPool> helpers = nullptr);
+  // Goes on from `image`, whose blocks are of its pool and the image's alone, or shared.
+  Center(Image image, std::shared_ptr<ApplyPool> helpers);
   // Begins with the blocks of `snapshot`, at version 0.
   Center(const Snapshot& snapshot, int state_vectors, std::shared_ptr<ApplyPool> helpers = nullptr);
+
+  // One to be filled: its blocks are of undefined content.
+  static Image AllocateImage(size_t floats, size_t state_vectors, bool with_sum);
 
   size_t floats() const { return floats_; }
   int64_t version() const { return version_; }

@@ -3,6 +3,20 @@
 #include "absl/strings/str_cat.h"
 
 namespace paramd {
+namespace {
+
+// Of the status' payload.
+constexpr char kPullAgain[] = "paramd.pull_again";
+
+}  // namespace
+
+absl::Status PullAgain(absl::string_view message) {
+  absl::Status status = absl::FailedPreconditionError(message);
+  status.SetPayload(kPullAgain, absl::Cord("1"));
+  return status;
+}
+
+bool IsPullAgain(const absl::Status& status) { return status.GetPayload(kPullAgain).has_value(); }
 
 absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool needs_base, const Member& member,
                          const ExchangeCall& call) {
@@ -35,12 +49,27 @@ absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool
                                                       "' comes after the worker was told that it had not been "
                                                       "applied; send it as a later sequence"));
   }
+  if (last.came_back && call.base_version > last.base_version) {
+    return PullAgain(absl::StrCat("worker '", worker, "' trained from version ", call.base_version, " of model '",
+                                  spec.spec.name(),
+                                  "', which this server does not know since it came back from disk at "
+                                  "version ",
+                                  state.version, "; the commit was not applied: pull, and go on from there"));
+  }
   if (call.base_version > state.version) {
     return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", worker, "' has base version ",
                                                    call.base_version, ", but the center is only at version ",
                                                    state.version));
   }
   const HeldCenter* const base = member.session.base.get();
+  if (needs_base && last.came_back && base == nullptr) {
+    return PullAgain(absl::StrCat("the center that worker '", worker,
+                                  "' trained from is not held since the server came "
+                                  "back from disk (",
+                                  spec.spec.algorithm(),
+                                  " needs it); the commit was not applied: pull, "
+                                  "and go on from there"));
+  }
   if (needs_base && (base == nullptr || base->snapshot->version != call.base_version)) {
     return absl::FailedPreconditionError(absl::StrCat("the center of version ", call.base_version, " that worker '",
                                                       worker, "' trained from is no longer held (",

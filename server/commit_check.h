@@ -13,6 +13,11 @@
 
 namespace paramd {
 
+// FAILED_PRECONDITION that says to a worker: this server came back from disk, and lacks the center that the commit or
+// its answer needs; pull again.
+absl::Status PullAgain(absl::string_view message);
+bool IsPullAgain(const absl::Status& status);
+
 // As far as that can be known without its floats. INVALID_ARGUMENT, FAILED_PRECONDITION.
 absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool needs_base, const Member& member,
                          const ExchangeCall& call);

@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "proto/paramd.pb.h"
+#include "state/state.pb.h"
 
 namespace paramd {
 
@@ -26,6 +27,27 @@ class CommitStatistics {
     ++commits_;
     ++histogram_[std::min(static_cast<size_t>(staleness), histogram_.size() - 1)];
     staleness_sum_ += static_cast<double>(staleness);
+    last_commit_ = now;
+  }
+
+  void Save(state::Statistics* saved) const {
+    saved->set_commits(commits_);
+    saved->set_rejected(rejected_);
+    saved->mutable_histogram()->Add(histogram_.begin(), histogram_.end());
+    saved->set_staleness_sum(staleness_sum_);
+    saved->set_joined(first_join_.has_value());
+    if (commits_ > 0) saved->set_training_time_s(absl::ToDoubleSeconds(last_commit_ - *first_join_));
+  }
+
+  // Goes on at `now`: the time in between was none of training.
+  void Restore(const state::Statistics& saved, absl::Time now) {
+    commits_ = saved.commits();
+    rejected_ = saved.rejected();
+    for (size_t i = 0; i < histogram_.size() && i < static_cast<size_t>(saved.histogram_size()); ++i) {
+      histogram_[i] = saved.histogram(static_cast<int>(i));
+    }
+    staleness_sum_ = saved.staleness_sum();
+    if (saved.joined() || commits_ > 0) first_join_ = now - absl::Seconds(saved.training_time_s());
     last_commit_ = now;
   }
 

@@ -33,6 +33,10 @@ class ConsistencyRule {
   // Whether commits are gathered in rounds that become the center together.
   virtual bool rounds() const { return false; }
 
+  // Goes on from where a rule was whose progress was `progress`; `any`: somebody had committed in its round. Before any
+  // member enters, and then those that were live do by the order of their windows.
+  virtual void Resume(uint64_t /*progress*/, bool /*any*/) {}
+
   // A member becomes live, or is live no longer.
   virtual void Enter(Standing* standing);
   virtual void Exit(Standing* standing);

@@ -16,7 +16,8 @@ namespace paramd {
 class Ensemble {
  public:
   // `whole`: the model that was asked for, whose center is what new members begin with.
-  explicit Ensemble(std::shared_ptr<Model> whole) : whole_(std::move(whole)) {}
+  // `workers`: that have places already, in the order of these.
+  explicit Ensemble(std::shared_ptr<Model> whole, const std::vector<std::string>& workers = {});
 
   const std::shared_ptr<Model>& whole() const { return whole_; }
 
@@ -29,6 +30,10 @@ class Ensemble {
   void Take(const std::string& worker, std::shared_ptr<Model> member);
   // The member was deleted; its worker keeps the place.
   void Forget(const Model* member);
+  // The same at a place that is known. False: another worker has it.
+  bool TakePlace(const std::string& worker, size_t index, std::shared_ptr<Model> member);
+  // In the order of their places; empty where none is known.
+  std::vector<std::string> workers() const;
 
   // In the order of their numbers.
   std::vector<std::shared_ptr<Model>> members() const;

@@ -110,7 +110,7 @@ void Health::Listen(grpc::ServerCompletionQueue* queue, LiveCalls* calls, Access
       [this, queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestCheck(context, request, writer, queue, queue, tag);
       },
-      [this](const HealthCheckRequest& request, HealthCheckResponse* response) -> absl::Status {
+      [this](const HealthCheckRequest& request, HealthCheckResponse* response, auto*) -> absl::Status {
         response->set_status(Get(request.service()));
         if (response->status() != HealthCheckResponse::SERVICE_UNKNOWN) return absl::OkStatus();
         return absl::NotFoundError(absl::StrCat("no service '", request.service(), "' here; ask for '",

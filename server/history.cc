@@ -189,6 +189,52 @@ void Histories::ForgetModel(uint64_t model) {
   if (!counted_.empty()) counted_.Resize(bytes_);
 }
 
+void Histories::Save(uint64_t model, state::Checkpoint* record) const {
+  // One at a time, so that nobody waits for all of them.
+  const auto save = [&](const Series& series) {
+    state::History* const saved = record->add_histories();
+    saved->set_worker(series.worker);
+    saved->set_incarnation(series.incarnation);
+    saved->set_nonce(series.nonce);
+    saved->set_batch(series.batch);
+    for (const std::string& name : series.metric_names) saved->add_metric_names(name);
+    saved->mutable_numbers()->Add(series.numbers.begin(), series.numbers.end());
+    saved->set_dropped(series.dropped);
+    saved->set_unsent(series.unsent);
+    saved->set_left(series.left != 0);
+  };
+  std::string worker;
+  size_t first = 0;
+  for (bool after = false; Next({&model, 1}, "", &first, &worker, after, save);) after = true;
+}
+
+void Histories::Restore(uint64_t model, const state::Checkpoint& record) {
+  for (const state::History& saved : record.histories()) {
+    {
+      MutexLock lock(&mutex_);
+      Series* const series = &models_[model][saved.worker()];
+      UncountLocked(series);
+      series->model = model;
+      series->worker = saved.worker();
+      series->incarnation = saved.incarnation();
+      series->nonce = saved.nonce();
+      series->batch = saved.batch();
+      series->metric_names.assign(saved.metric_names().begin(), saved.metric_names().end());
+      series->numbers.assign(saved.numbers().begin(), saved.numbers().end());
+      series->numbers.resize(series->numbers.size() / series->width() * series->width());
+      for (size_t i = 1; i < series->size(); ++i) {
+        if (series->StepAt(i) < series->StepAt(i - 1)) series->sorted = false;
+      }
+      series->dropped = saved.dropped();
+      series->unsent = saved.unsent();
+      CountLocked(series);
+      MakeRoomLocked();
+      if (!counted_.empty()) counted_.Resize(bytes_);
+    }
+    if (saved.left()) Left(model, saved.worker());
+  }
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Reading
 

@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "proto/paramd.pb.h"
 #include "server/budget.h"
+#include "state/state.pb.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -43,6 +44,10 @@ class Histories {
   void Left(uint64_t model, const std::string& worker);
   void Forget(uint64_t model, const std::string& worker);
   void ForgetModel(uint64_t model);
+
+  // Adds to the record what the workers of `model` reported; and the other way round, of a model that has no history.
+  void Save(uint64_t model, state::Checkpoint* record) const;
+  void Restore(uint64_t model, const state::Checkpoint& record);
 
   // The next page, of about 1 MiB, of what the workers of `models` reported: worker by worker, model by model.
   // Averaged: for each step the mean over the workers that have it (of one that was restarted, what it said last), and

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/text.h"
 
 namespace paramd {
 namespace {
@@ -119,6 +120,19 @@ absl::Status Ledger::NoMemory() const {
 }
 
 InitialCenter Ledger::Initial() { return {center_->TakeSnapshot(), initial_checksums_}; }
+
+void Ledger::Restore(Image image, const state::Checkpoint& record) {
+  if (image.folded > 0) sum_room_ = Count(BudgetKind::kRounds);
+  center_.emplace(std::move(image), apply_pool_);
+  center_room_ = Count(BudgetKind::kCenters);
+  initial_checksums_.assign(record.initial_checksums().begin(), record.initial_checksums().end());
+  if (!record.problem().empty()) problem_ = absl::FailedPreconditionError(record.problem());
+}
+
+void Ledger::Save(state::Checkpoint* record) const {
+  record->mutable_initial_checksums()->Add(initial_checksums_.begin(), initial_checksums_.end());
+  record->set_problem(Repaired(problem_.message()));
+}
 
 absl::Status Ledger::Merge(const CommitInfo& info, CommitBuffer* commit, const Snapshot* base) {
   return MergeBy(&algorithm_, info, commit, base);

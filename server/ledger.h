@@ -16,6 +16,7 @@
 #include "server/commit_buffer.h"
 #include "server/held_center.h"
 #include "server/spec.h"
+#include "state/state.pb.h"
 
 namespace paramd {
 
@@ -54,6 +55,10 @@ class Ledger {
   absl::Status InitializeFrom(const InitialCenter& center);
   // At version 0, of one that has just been initialized.
   InitialCenter Initial();
+  // What `record` and `image` say. Only for one that has no center yet.
+  void Restore(Image image, const state::Checkpoint& record);
+  // What no image has.
+  void Save(state::Checkpoint* record) const;
 
   // Merges a whole, finite commit into the center or into the round's sum. If it is not OK, nothing has changed, or
   // state().problem says what has. RESOURCE_EXHAUSTED: there

@@ -77,6 +77,10 @@ ABSL_FLAG(absl::Duration, idle_timeout, absl::Hours(1),
 ABSL_FLAG(uint64_t, max_history_records, 10'000, "history records kept of each worker");
 ABSL_FLAG(uint64_t, max_history_bytes, uint64_t{256} << 20,
           "cap on all histories together: past it those of workers that left go, then the oldest of the longest");
+ABSL_FLAG(std::string, state_dir, "", "folder to keep models in, so that they outlive the daemon; empty: none");
+ABSL_FLAG(absl::Duration, checkpoint_every, absl::Seconds(60), "between two checkpoints of a model that changes");
+ABSL_FLAG(uint64_t, checkpoint_every_versions, 0, "also write one after so many versions; 0: only by time");
+ABSL_FLAG(uint64_t, checkpoints_kept, 3, "checkpoints of each model that are kept, the newest ones");
 ABSL_FLAG(bool, exit_with_stdin, false,
           "stop, as at a SIGTERM, when standard input ends: a pipe from whoever starts the daemon ends with that "
           "process, however that ends");
@@ -141,6 +145,13 @@ ServerOptions Options() {
   options.handshake_timeout = absl::GetFlag(FLAGS_handshake_timeout);
   options.idle_timeout = absl::GetFlag(FLAGS_idle_timeout);
   options.max_history_records = absl::GetFlag(FLAGS_max_history_records);
+  options.state.dir = absl::GetFlag(FLAGS_state_dir);
+  options.state.every = absl::GetFlag(FLAGS_checkpoint_every);
+  options.state.every_versions = absl::GetFlag(FLAGS_checkpoint_every_versions);
+  options.state.keep = absl::GetFlag(FLAGS_checkpoints_kept);
+  options.state.say = [](bool error, const std::string& line) {
+    error ? spdlog::error("{}", line) : spdlog::info("{}", line);
+  };
   options.max_history_bytes = absl::GetFlag(FLAGS_max_history_bytes);
   return options;
 }

@@ -14,7 +14,57 @@ namespace {
 
 // Names; each takes some 50 bytes.
 constexpr size_t kMaxForgotten = size_t{1} << 20;
+// Members, or forgotten names, without a break.
+constexpr size_t kSavedAtOnce = 256;
 constexpr uint64_t kMaxIncarnation = std::numeric_limits<int64_t>::max();
+
+// FNV-1a: it is kept on disk, where std::hash has no place.
+uint64_t NameHash(const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+void SaveMember(const Member& member, state::Member* saved) {
+  const MemberRecord& record = member.record;
+  saved->set_name(record.name);
+  saved->set_incarnation(record.incarnation);
+  saved->set_nonce(record.nonce);
+  saved->set_state(member.state);
+  saved->set_message(Repaired(member.message));
+  saved->set_sequence(record.last.sequence);
+  saved->set_closed_sequence(record.last.closed_sequence);
+  saved->set_version(record.last.version);
+  saved->set_staleness(record.last.staleness);
+  saved->set_base_version(record.last.base_version);
+  saved->set_windows(record.standing.windows);
+  saved->set_at_door(record.standing.at_door);
+  saved->set_last_round(record.standing.last_round.has_value() ? *record.standing.last_round + 1 : 0);
+  saved->set_commits(record.commits);
+  saved->set_pulls(record.pulls);
+  saved->set_rejected(record.rejected);
+  saved->set_staleness_sum(record.staleness_sum);
+  saved->set_gone(member.gone);
+}
+
+MemberRecord RestoredRecord(const state::Member& saved) {
+  MemberRecord record{.name = saved.name(), .incarnation = saved.incarnation(), .nonce = saved.nonce()};
+  record.last = {.sequence = saved.sequence(),
+                 .closed_sequence = saved.closed_sequence(),
+                 .version = saved.version(),
+                 .staleness = saved.staleness(),
+                 .base_version = saved.base_version(),
+                 .came_back = true};
+  record.standing.known = true;
+  record.standing.windows = saved.windows();
+  record.standing.at_door = saved.at_door();
+  if (saved.last_round() > 0) record.standing.last_round = saved.last_round() - 1;
+  record.commits = saved.commits();
+  record.pulls = saved.pulls();
+  record.rejected = saved.rejected();
+  record.staleness_sum = saved.staleness_sum();
+  return record;
+}
 
 }  // namespace
 
@@ -82,15 +132,25 @@ absl::StatusOr<Membership::Joined> Membership::Join(const std::string& worker, u
 std::shared_ptr<Member> Membership::ForgetOne() {
   const auto it = std::find_if(gone_.begin(), gone_.end(),
                                [this](const Member* member) { return rule_.MayForget(member->record.standing); });
-  if (it == gone_.end()) return nullptr;
+  return it == gone_.end() ? nullptr : Forget(it);
+}
+
+std::shared_ptr<Member> Membership::Forget(const std::string& worker) {
+  const auto it =
+      std::find_if(gone_.begin(), gone_.end(), [&](const Member* member) { return member->record.name == worker; });
+  return it == gone_.end() ? nullptr : Forget(it);
+}
+
+std::shared_ptr<Member> Membership::Forget(std::list<Member*>::iterator it) {
   const MemberRecord& record = (*it)->record;
-  const size_t hash = std::hash<std::string>()(record.name);
+  const uint64_t hash = NameHash(record.name);
   const auto [last, is_new] = forgotten_.try_emplace(hash, 0);
   last->second = std::max(last->second, record.incarnation);
   if (is_new) forgotten_order_.push_back(hash);
   if (forgotten_.size() > kMaxForgotten) {
     forgotten_.erase(forgotten_order_.front());
     forgotten_order_.pop_front();
+    ++forgotten_dropped_;
   }
   std::shared_ptr<Member> member = members_.at(record.name);
   member->forgotten = true;
@@ -104,7 +164,7 @@ absl::StatusOr<uint64_t> Membership::ChooseIncarnation(const std::string& worker
   uint64_t last = 0;
   if (known != nullptr) {
     last = known->record.incarnation;
-  } else if (const auto it = forgotten_.find(std::hash<std::string>()(worker)); it != forgotten_.end()) {
+  } else if (const auto it = forgotten_.find(NameHash(worker)); it != forgotten_.end()) {
     last = it->second;
   }
   if (asked == 0) {
@@ -164,6 +224,60 @@ absl::Status Membership::Check(const Member& member, const Caller& caller) const
   return absl::OkStatus();
 }
 
+bool Membership::Save(SaveCursor* cursor, state::Checkpoint* record) const {
+  if (!cursor->members_saved) {
+    auto it = members_.upper_bound(cursor->member);
+    for (size_t i = 0; i < kSavedAtOnce && it != members_.end(); ++i, ++it) {
+      SaveMember(*it->second, record->add_members());
+      cursor->member = it->first;
+    }
+    cursor->members_saved = it == members_.end();
+    return true;
+  }
+  cursor->forgotten = std::max(cursor->forgotten, forgotten_dropped_);
+  for (size_t i = 0; i < kSavedAtOnce; ++i, ++cursor->forgotten) {
+    const uint64_t next = cursor->forgotten - forgotten_dropped_;
+    if (next >= forgotten_order_.size()) return false;
+    state::Forgotten* const forgotten = record->add_forgotten();
+    forgotten->set_hash(forgotten_order_[next]);
+    forgotten->set_incarnation(forgotten_.at(forgotten_order_[next]));
+  }
+  return true;
+}
+
+void Membership::Restore(const state::Checkpoint& record, absl::Time now) {
+  std::vector<Member*> live;
+  std::vector<const state::Member*> in_order;
+  for (const state::Member& saved : record.members()) in_order.push_back(&saved);
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [](const state::Member* a, const state::Member* b) { return a->gone() < b->gone(); });
+  for (const state::Member* const next : in_order) {
+    const state::Member& saved = *next;
+    auto member = std::make_shared<Member>();
+    member->record = RestoredRecord(saved);
+    member->message = saved.message();
+    member->gone = saved.gone();
+    gone_count_ = std::max(gone_count_, saved.gone());
+    member->state = v1::WorkerInfo::State_IsValid(saved.state()) ? static_cast<v1::WorkerInfo::State>(saved.state())
+                                                                 : v1::WorkerInfo::EXPIRED;
+    if (!members_.emplace(saved.name(), member).second) continue;
+    member->place = gone_.insert(gone_.end(), member.get());
+    if (member->live()) live.push_back(member.get());
+  }
+  std::stable_sort(live.begin(), live.end(), [](const Member* a, const Member* b) {
+    return a->record.standing.windows < b->record.standing.windows;
+  });
+  for (Member* member : live) {
+    member->session.lease->Renew(now);
+    BecomeLive(member);
+  }
+  for (const state::Forgotten& forgotten : record.forgotten()) {
+    if (forgotten_.emplace(forgotten.hash(), forgotten.incarnation()).second) {
+      forgotten_order_.push_back(forgotten.hash());
+    }
+  }
+}
+
 bool Membership::Touch(Member* member, absl::Time now) {
   member->session.lease->Renew(now);
   if (member->state != v1::WorkerInfo::EXPIRED) return false;
@@ -181,6 +295,7 @@ void Membership::BecomeLive(Member* member) {
 MemberSession Membership::Retire(Member* member, v1::WorkerInfo::State state, std::string message) {
   if (member->live()) {
     rule_.Exit(&member->record.standing);
+    member->gone = ++gone_count_;
     gone_.splice(gone_.end(), live_, member->place);
   }
   member->state = state;

@@ -21,6 +21,7 @@
 #include "proto/paramd.pb.h"
 #include "server/consistency.h"
 #include "server/held_center.h"
+#include "state/state.pb.h"
 
 namespace paramd {
 
@@ -86,6 +87,7 @@ struct LastCommit {
   int64_t staleness = 0;
   int64_t base_version = -1;  // of the center that was last pulled
   uint64_t ticket = 0;        // of the record that must be on disk before it is answered; 0: none
+  bool came_back = false;     // from disk, where what came after may be missing; until the next pull
 };
 
 // What is known of a worker by its name, for as long as it is remembered.
@@ -115,6 +117,7 @@ struct Member {
   v1::WorkerInfo::State state = v1::WorkerInfo::STATE_UNSPECIFIED;
   std::string message;
   bool forgotten = false;
+  uint64_t gone = 0;                   // counts up with each that is
   std::list<Member*>::iterator place;  // among the live, or among the gone
 
   bool live() const { return state == v1::WorkerInfo::LIVE; }
@@ -142,6 +145,9 @@ class Membership {
   // Makes the worker live. INVALID_ARGUMENT, RESOURCE_EXHAUSTED, ABORTED.
   absl::StatusOr<Joined> Join(const std::string& worker, uint64_t incarnation, uint64_t nonce, absl::Time now);
 
+  // Null if nobody of that name is gone.
+  std::shared_ptr<Member> Forget(const std::string& worker);
+
   // NOT_FOUND, ABORTED.
   absl::StatusOr<std::shared_ptr<Member>> Find(const Caller& caller) const;
   // OK if the member is still who called.
@@ -152,6 +158,18 @@ class Membership {
   // No longer live. Returns what it had.
   MemberSession Retire(Member* member, v1::WorkerInfo::State state, std::string message);
 
+  // Where Save goes on.
+  struct SaveCursor {
+    std::string member;
+    bool members_saved = false;
+    uint64_t forgotten = 0;
+  };
+  // Saves some more; false: that was all. Of what changes in between, either is saved.
+  bool Save(SaveCursor* cursor, state::Checkpoint* record) const;
+  // Who was live is so again, and has a whole lease from `now` on. Only of one that nobody has joined, after its rule's
+  // Resume.
+  void Restore(const state::Checkpoint& record, absl::Time now);
+
   const std::map<std::string, std::shared_ptr<Member>>& members() const { return members_; }
   const std::list<Member*>& live() const { return live_; }
 
@@ -159,6 +177,7 @@ class Membership {
   absl::StatusOr<uint64_t> ChooseIncarnation(const std::string& worker, uint64_t asked, const Member* known) const;
   // Forgets whoever is gone longest; null if there is nobody to forget.
   std::shared_ptr<Member> ForgetOne();
+  std::shared_ptr<Member> Forget(std::list<Member*>::iterator gone);
   void BecomeLive(Member* member);
 
   const std::string& model_;
@@ -168,9 +187,11 @@ class Membership {
   std::map<std::string, std::shared_ptr<Member>> members_;
   std::list<Member*> live_;
   std::list<Member*> gone_;  // longest first
+  uint64_t gone_count_ = 0;
   // The last incarnation of each forgotten name, by its hash, so that no old process passes for a new one.
-  std::unordered_map<size_t, uint64_t> forgotten_;
-  std::deque<size_t> forgotten_order_;
+  std::unordered_map<uint64_t, uint64_t> forgotten_;
+  std::deque<uint64_t> forgotten_order_;
+  uint64_t forgotten_dropped_ = 0;  // from the begin of that
 };
 
 }  // namespace paramd

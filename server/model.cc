@@ -22,9 +22,10 @@ constexpr size_t kDescribedMembers = 256;
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down; try again when it is back"); }
 
-Model::Model(CheckedSpec spec, ModelOptions options)
+Model::Model(CheckedSpec spec, ModelOptions options, uint64_t id)
     : spec_(std::move(spec)),
       options_(std::move(options)),
+      id_(id),
       algorithm_(spec_.algorithm->make_server(spec_.hyperparameters)),
       keeps_answers_(algorithm_->answers_before_commit()),
       needs_base_(algorithm_->needs_base()),
@@ -75,6 +76,16 @@ absl::StatusOr<uint64_t> Model::Join(const std::string& worker, uint64_t incarna
   next_lease_end_ = std::min(next_lease_end_, Now() + options_.lease);
   statistics_.CountJoin(Now());
   if (joined->repeated) return member.record.incarnation;
+  ++changes_;
+  if (options_.recorder != nullptr) {
+    state::Record record;
+    state::Joined* const what = record.mutable_joined();
+    what->set_worker(worker);
+    what->set_incarnation(member.record.incarnation);
+    what->set_nonce(nonce);
+    if (joined->forgotten != nullptr) what->set_forgotten(joined->forgotten->record.name);
+    RecordLocked(std::move(record));
+  }
 
   if (joined->forgotten != nullptr) {
     effects.Forget(joined->forgotten->record.name);
@@ -115,6 +126,7 @@ void Model::RetireLocked(Member* member, v1::WorkerInfo::State state, const std:
           ? absl::UnavailableError(absl::StrCat("the lease of worker '", member->record.name, "' of model '", name(),
                                                 "' ran out while its commit was received; send it again"))
           : LeftError(*member);
+  ++changes_;
   effects->Drop(membership_.Retire(member, state, message), why);
   effects->Leave(member->record.name);
   // Who has only lost its lease goes on waiting.
@@ -138,6 +150,15 @@ absl::Status Model::Leave(const Caller& caller, const std::string& error) {
   if ((*member)->left()) return absl::OkStatus();
   const std::string message = Shortened(error, kMaxLastWords);
   TellLocked(ModelEvent::Kind::kLeft, member->get(), &effects, message);
+  if (options_.recorder != nullptr) {
+    state::Record record;
+    state::Left* const what = record.mutable_left();
+    what->set_worker(caller.worker);
+    what->set_incarnation(caller.incarnation);
+    what->set_nonce(caller.nonce);
+    what->set_error(Repaired(message));
+    RecordLocked(std::move(record));
+  }
   RetireLocked(member->get(), error.empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED, message, &effects);
   return absl::OkStatus();
 }
@@ -192,6 +213,7 @@ void Model::CountRejected(const Caller& caller, const absl::Status& why) {
 }
 
 void Model::RejectLocked(Member* member, const absl::Status& why, Effects* effects) {
+  if (IsPullAgain(why)) return;  // nothing was wrong with it
   statistics_.CountRejected();
   if (member != nullptr) ++member->record.rejected;
   TellLocked(ModelEvent::Kind::kRejected, member, effects, std::string(why.message()));
@@ -239,7 +261,7 @@ void Model::Drain(const absl::Status& why) {
   SettleAllLocked(waiters_.TakeAll(), &effects);
 }
 
-void Model::Close(absl::Status why) {
+void Model::Close(absl::Status why, bool for_good) {
   std::optional<InitialCenter> initial;
   Effects effects(&targets_);
   MutexLock lock(&mutex_);
@@ -251,11 +273,11 @@ void Model::Close(absl::Status why) {
     effects.Drop(std::exchange(member->session, {}), closed_);
   }
   effects.Gone(of_nobody_, closed_);
-  effects.Post([this] {
-    strand_.Run([this] {
+  effects.Post([this, for_good] {
+    strand_.Run([this, for_good] {
       StepAsideIfLong();
       ledger_.Free();
-      targets_.histories->ForgetModel(id_);
+      if (for_good) targets_.histories->ForgetModel(id_);
       MutexLock relock(&mutex_);
       state_ = {};
     });
@@ -304,7 +326,11 @@ void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
     }
     payload = {};
     room.Release();
-    done(status);
+    if (status.ok() && options_.recorder != nullptr) {
+      options_.recorder->AwaitDurable(shared_from_this(), std::move(done));
+    } else {
+      done(status);
+    }
   });
 }
 
@@ -344,14 +370,72 @@ std::optional<InitialCenter> Model::initial_center() const {
 
 void Model::TakeImage(ImageDone done) {
   strand_.Run([this, done = std::move(done)] {
-    std::optional<Image> image = ledger_.TakeImage();
-    std::vector<MemberRecord> members;
+    ModelImage taken;
+    taken.image = ledger_.TakeImage();
+    ledger_.Save(&taken.record);
+    taken.record.set_initialized(taken.image.has_value());
+    if (taken.image.has_value()) {
+      taken.record.set_version(taken.image->version);
+      taken.record.set_rounds(taken.image->rounds);
+      taken.record.set_folded(taken.image->folded);
+    }
+    *taken.record.mutable_spec() = spec_.spec.SerializeAsString();
+    taken.record.set_id(id_);
+    absl::Status closed;
     {
       MutexLock lock(&mutex_);
-      for (const auto& [worker, member] : membership_.members()) members.push_back(member->record);
+      closed = closed_;
+      taken.at = SavePointLocked();
+      taken.record.set_position(log_position_);
+      if (rounds_) taken.record.set_progress(rule_->progress());
+      statistics_.Save(taken.record.mutable_statistics());
     }
-    done(std::move(image), std::move(members));
+    if (!closed.ok()) return done(closed);
+    Membership::SaveCursor cursor;
+    for (bool more = true; more;) {
+      MutexLock lock(&mutex_);
+      more = membership_.Save(&cursor, &taken.record);
+    }
+    targets_.histories->Save(id_, &taken.record);
+    done(std::move(taken));
   });
+}
+
+void Model::Restore(ModelImage image) {
+  strand_.Run([&] {
+    const state::Checkpoint& record = image.record;
+    const bool in_round = record.folded() > 0;
+    if (image.image.has_value()) ledger_.Restore(*std::move(image.image), record);
+    targets_.histories->Restore(id_, record);
+    Effects effects(&targets_);
+    MutexLock lock(&mutex_);
+    const absl::Time now = Now();
+    rule_->Resume(record.progress(), in_round);
+    membership_.Restore(record, now);
+    statistics_.Restore(record.statistics(), now);
+    next_lease_end_ = now + options_.lease;
+    log_position_ = record.position();
+    for (const auto& [name, member] : membership_.members()) {
+      const bool committed = member->record.standing.last_round == record.progress();
+      if (rounds_ && in_round && committed) round_.emplace_back(member, member->record.last.sequence);
+    }
+    PublishLocked(&effects);
+    if (keeps_initial_center_ && state_.initialized) initial_center_ = ledger_.Initial();
+  });
+}
+
+void Model::RecordLocked(state::Record record) {
+  record.set_model(id_);
+  log_position_ = std::max(log_position_, options_.recorder->Record(record));
+}
+
+SavePoint Model::save_point() const {
+  MutexLock lock(&mutex_);
+  return SavePointLocked();
+}
+
+SavePoint Model::SavePointLocked() const {
+  return {.changes = changes_, .position = log_position_, .initialized = state_.initialized, .version = state_.version};
 }
 
 void Model::StepAsideIfLong() const {
@@ -361,6 +445,7 @@ void Model::StepAsideIfLong() const {
 void Model::PublishLocked(Effects* effects) {
   const bool had_problem = !state_.problem.ok();
   state_ = ledger_.state();
+  ++changes_;
   if (had_problem || state_.problem.ok()) return;
   TellLocked(ModelEvent::Kind::kDiverged, nullptr, effects, std::string(state_.problem.message()));
   SettleAllLocked(waiters_.TakeAll(), effects);
@@ -653,6 +738,7 @@ void Model::NotePulledLocked(Member* member, const ExchangeCall& call, const std
   if (member == nullptr) return;
   ++member->record.pulls;
   member->record.last.base_version = center->version;
+  member->record.last.came_back = false;
   // Nothing is kept for who is gone.
   if (!needs_base_ || !member->live()) return;
   HeldCenter base{.snapshot = center};
@@ -721,9 +807,11 @@ void Model::CompleteLocked(Waiter* waiter, Effects* effects) {
   if (keeps_answers_) {
     if (answer.center == nullptr && is_last) answer.center = member->session.answer;
     if (answer.center == nullptr) {
-      answer.status = absl::FailedPreconditionError(
+      const std::string lost =
           absl::StrCat("the answer to commit ", call.sequence, " of worker '", member->record.name,
-                       "' is no longer held: it was acknowledged, or the lease ran out; pull instead"));
+                       "' is no longer held: it was acknowledged, the lease ran out, or the server "
+                       "came back from disk; pull instead");
+      answer.status = member->record.last.came_back ? PullAgain(lost) : absl::FailedPreconditionError(lost);
       return;
     }
     answer.acknowledge = answer.center == member->session.answer;
@@ -851,15 +939,43 @@ absl::Status Model::Replay(const state::Record& what, const LogRecord& record) {
         }
         break;
       }
+      case state::Record::kJoined:
+      case state::Record::kLeft: {
+        Effects effects(&targets_);
+        MutexLock lock(&mutex_);
+        what.has_joined() ? void(status = ReplayJoinedLocked(what.joined(), &effects))
+                          : ReplayLeftLocked(what.left(), &effects);
+        break;
+      }
       case state::Record::KIND_NOT_SET:
         status = absl::InvalidArgumentError("a record of a kind that this version does not know");
         break;
     }
     MutexLock lock(&mutex_);
+    ++changes_;
     if (status.ok()) log_position_ = std::max(log_position_, record.position);
   });
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("model '", name(), "': ", status.message()));
+}
+
+absl::Status Model::ReplayJoinedLocked(const state::Joined& what, Effects* effects) {
+  if (!what.forgotten().empty() && membership_.Forget(what.forgotten()) != nullptr) effects->Forget(what.forgotten());
+  const auto joined = membership_.Join(what.worker(), what.incarnation(), what.nonce(), Now());
+  // The image has a later one.
+  if (absl::IsAborted(joined.status())) return absl::OkStatus();
+  if (!joined.ok()) return joined.status();
+  statistics_.CountJoin(Now());
+  next_lease_end_ = std::min(next_lease_end_, Now() + options_.lease);
+  return absl::OkStatus();
+}
+
+void Model::ReplayLeftLocked(const state::Left& what, Effects* effects) {
+  const auto member =
+      membership_.Find({.worker = what.worker(), .incarnation = what.incarnation(), .nonce = what.nonce()});
+  if (!member.ok() || (*member)->left()) return;
+  membership_.Retire(member->get(), what.error().empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED, what.error());
+  effects->Leave(what.worker());
 }
 
 absl::Status Model::ReplayCommit(const state::Commit& what, const LogRecord& record) {
@@ -937,6 +1053,7 @@ absl::Status Model::Report(const v1::ReportHistoryRequest& request) {
   {
     MutexLock lock(&mutex_);
     closed = closed_;
+    ++changes_;
     const auto member = membership_.Find(CallerOf(request.participant()));
     found = member.status();
     live = member.ok() && (*member)->live();

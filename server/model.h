@@ -30,6 +30,8 @@
 #include "server/ledger.h"
 #include "server/membership.h"
 #include "server/model_event.h"
+#include "server/model_image.h"
+#include "server/recorder.h"
 #include "server/spec.h"
 #include "server/strand.h"
 #include "server/waiters.h"
@@ -51,6 +53,7 @@ struct ModelOptions {
   EventSink* events = nullptr;            // null: nobody is told
   // Not null: a commit is answered once it is in there, on disk. Outlives the model.
   Log* journal = nullptr;
+  Recorder* recorder = nullptr;  // null: nothing is recorded
   // Called on a thread that is about to be busy for long, so that another one can do what it was there for. May be
   // null.
   std::function<void()> step_aside;
@@ -79,7 +82,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   using Done = std::function<void(ExchangeAnswer)>;
   using StatusDone = std::function<void(const absl::Status&)>;
 
-  Model(CheckedSpec spec, ModelOptions options);
+  Model(CheckedSpec spec, ModelOptions options, uint64_t id = RandomId());
   ~Model() override;
 
   Model(const Model&) = delete;
@@ -159,9 +162,12 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // Ends a wait with CANCELLED, if it is still waiting.
   void CancelWait(const void* tag);
 
-  // Everything that the model is made of at one version. `image` is null without a center, or after Close.
-  using ImageDone = std::function<void(std::optional<Image> image, std::vector<MemberRecord> members)>;
+  // Everything that the model is made of at one version; why not, after Close.
+  using ImageDone = std::function<void(absl::StatusOr<ModelImage>)>;
   void TakeImage(ImageDone done);
+  // Becomes what the image says, histories too. Only for a new model, which nobody else knows yet.
+  void Restore(ModelImage image);
+  SavePoint save_point() const;
 
   // Does again what the model once wrote to its journal, by the code that did it then. To be called for its records in
   // their order, those that it contains already left out, before anybody else knows the model. DATA_LOSS: it does not
@@ -176,7 +182,8 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   void Drain(const absl::Status& why);
 
   // Answers all that wait, and all later calls, with `why`, and frees the center, whoever still holds the model.
-  void Close(absl::Status why);
+  // `for_good`: its histories go, too.
+  void Close(absl::Status why, bool for_good = true);
 
   // Gives up answers that their workers neither take nor acknowledge.
   void OnStall() override;
@@ -207,12 +214,16 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // False: there is no memory for it now.
   bool FinishRound(bool replay);
   absl::Status ReplayCommit(const state::Commit& what, const LogRecord& record);
+  absl::Status ReplayJoinedLocked(const state::Joined& what, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReplayLeftLocked(const state::Left& what, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // To be told when the record is on disk that was appended with this ticket.
   Journal::OnDisk OnDiskOf(uint64_t ticket);
   void OnDisk(uint64_t ticket, const absl::Status& status);
   void PostRoundIfDueLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StepAsideIfLong() const;
+  void RecordLocked(state::Record record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  SavePoint SavePointLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Answers the waiter if it need not wait (any more), else lets it wait.
   void SettleLocked(Waiter waiter, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -234,7 +245,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // Constant after construction.
   const CheckedSpec spec_;
   const ModelOptions options_;
-  const uint64_t id_ = RandomId();
+  const uint64_t id_;
   const std::unique_ptr<const ServerHalf> algorithm_;
   const bool keeps_answers_;  // of commits, until they are acknowledged
   const bool needs_base_;
@@ -259,6 +270,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   Waiters waiters_ ABSL_GUARDED_BY(mutex_);
   ExchangesUnderWay of_nobody_ ABSL_GUARDED_BY(mutex_);  // of readers, and of who was gone already
   LedgerState state_ ABSL_GUARDED_BY(mutex_);
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;  // of what an image has
   bool keeps_initial_center_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<InitialCenter> initial_center_ ABSL_GUARDED_BY(mutex_);
   CommitStatistics statistics_ ABSL_GUARDED_BY(mutex_);

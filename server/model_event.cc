@@ -32,6 +32,8 @@ const char* KindName(ModelEvent::Kind kind) {
       return "created";
     case ModelEvent::Kind::kInitialized:
       return "initialized";
+    case ModelEvent::Kind::kRestored:
+      return "restored";
     case ModelEvent::Kind::kJoined:
       return "joined";
     case ModelEvent::Kind::kReturned:

@@ -21,6 +21,7 @@ struct ModelEvent {
     kDiverged,
     kStalled,  // an answer that its worker never acknowledged was given up
     kDeleted,
+    kRestored,  // from disk
   };
 
   Kind kind = Kind::kCreated;

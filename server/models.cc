@@ -33,7 +33,7 @@ Models::Models(ModelsOptions options)
 // Whoever still holds a model holds nothing of the budget any more.
 Models::~Models() { Close(); }
 
-absl::StatusOr<std::shared_ptr<Model>> Models::MakeModel(CheckedSpec spec, bool whole) const {
+absl::StatusOr<std::shared_ptr<Model>> Models::MakeModel(CheckedSpec spec, bool whole, uint64_t id) const {
   const std::string name = spec.spec.name();
   const std::string algorithm = spec.spec.algorithm();
   ModelOptions options = options_.model;
@@ -41,7 +41,7 @@ absl::StatusOr<std::shared_ptr<Model>> Models::MakeModel(CheckedSpec spec, bool 
   options.histories = histories_;
   std::string what;
   try {
-    auto model = std::make_shared<Model>(std::move(spec), std::move(options));
+    auto model = std::make_shared<Model>(std::move(spec), std::move(options), id);
     if (whole && model->own_centers()) model->KeepInitialCenter();
     return model;
   } catch (const std::exception& e) {
@@ -164,22 +164,76 @@ absl::Status Models::CheckPull(const Model& model) const {
       names.empty() ? "no worker has joined yet that would have one" : "pull theirs: " + Named(std::move(names))));
 }
 
-absl::Status Models::Delete(const std::string& name) {
+absl::Status Models::Delete(const std::string& name, Deleted* told) {
   std::vector<std::shared_ptr<Model>> deleted;
   {
     MutexLock lock(&mutex_);
     auto entry = FindLocked(name);
     if (!entry.ok()) return entry.status();
-    if (entry->member_of != nullptr) entry->member_of->Forget(entry->model.get());
+    if (entry->member_of != nullptr) {
+      entry->member_of->Forget(entry->model.get());
+      if (told != nullptr) told->ensemble = entry->member_of->whole();
+    }
     if (entry->ensemble != nullptr) deleted = entry->ensemble->members();
     deleted.push_back(entry->model);
     for (const auto& model : deleted) models_.erase(model->name());
   }
   for (const auto& model : deleted) {
+    if (told != nullptr) told->ids.push_back(model->id());
     Tell(ModelEvent::Kind::kDeleted, *model);
     model->Close(absl::NotFoundError(absl::StrCat("model '", model->name(), "' was deleted")));
   }
   return absl::OkStatus();
+}
+
+absl::Status Models::Adopt(CheckedSpec spec, ModelImage image) {
+  const std::string name = spec.spec.name();
+  const state::Checkpoint record = image.record;
+  auto model = MakeModel(std::move(spec), /*whole=*/!record.has_member_of(), record.id());
+  if (!model.ok()) return model.status();
+  (*model)->Restore(std::move(image));
+  {
+    MutexLock lock(&mutex_);
+    if (auto status = CheckRoomLocked(); !status.ok()) return status;
+    if (models_.count(name) > 0) {
+      return absl::AlreadyExistsError(absl::StrCat("there are two models of the name '", name, "'"));
+    }
+    Entry entry{.model = *model};
+    if (record.has_member_of()) {
+      const auto whole = std::find_if(models_.begin(), models_.end(), [&](const auto& other) {
+        return other.second.model->id() == record.member_of().ensemble();
+      });
+      if (whole == models_.end() || whole->second.ensemble == nullptr ||
+          !whole->second.ensemble->TakePlace(record.member_of().worker(), record.member_of().index(), *model)) {
+        return absl::NotFoundError(
+            absl::StrCat("model '", name, "' is a member of an ensemble that has no place for it"));
+      }
+      entry.member_of = whole->second.ensemble;
+    } else if ((*model)->own_centers()) {
+      entry.ensemble = std::make_shared<Ensemble>(
+          *model, std::vector<std::string>(record.ensemble().begin(), record.ensemble().end()));
+    }
+    models_[name] = std::move(entry);
+  }
+  Tell(ModelEvent::Kind::kRestored, **model);
+  return absl::OkStatus();
+}
+
+void Models::Save(const Model& model, state::Checkpoint* record) const {
+  MutexLock lock(&mutex_);
+  const auto it = models_.find(model.name());
+  if (it == models_.end() || it->second.model.get() != &model) return;
+  if (it->second.ensemble != nullptr) {
+    for (std::string& worker : it->second.ensemble->workers()) record->add_ensemble(std::move(worker));
+  }
+  if (it->second.member_of == nullptr) return;
+  const std::vector<std::string> workers = it->second.member_of->workers();
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (it->second.member_of->Find(workers[i]).member.get() != &model) continue;
+    record->mutable_member_of()->set_ensemble(it->second.member_of->whole()->id());
+    record->mutable_member_of()->set_worker(workers[i]);
+    record->mutable_member_of()->set_index(i);
+  }
 }
 
 std::vector<std::shared_ptr<Model>> Models::List() const {

@@ -53,8 +53,17 @@ class Models {
   // FAILED_PRECONDITION for an ensemble, which has no trained center of its own: names the members, who have.
   absl::Status CheckPull(const Model& model) const;
 
+  struct Deleted {
+    std::vector<uint64_t> ids;        // the members of an ensemble before itself
+    std::shared_ptr<Model> ensemble;  // whose member was deleted; null: it was none's
+  };
   // Also the members of an ensemble. Whoever waits in it gets NOT_FOUND.
-  absl::Status Delete(const std::string& name);
+  absl::Status Delete(const std::string& name, Deleted* deleted = nullptr);
+
+  // Hosts a model that was saved. ALREADY_EXISTS, RESOURCE_EXHAUSTED, NOT_FOUND (of its ensemble), INTERNAL.
+  absl::Status Adopt(CheckedSpec spec, ModelImage image);
+  // Adds to the record of a model's image what this knows of it.
+  void Save(const Model& model, state::Checkpoint* record) const;
 
   // Sorted by name.
   std::vector<std::shared_ptr<Model>> List() const;
@@ -80,6 +89,7 @@ class Models {
   void Close();
 
   Budget* budget() { return &budget_; }
+  uint64_t max_model_bytes() const { return options_.max_model_bytes; }
   uint64_t daemon_id() const { return options_.daemon_id; }
 
  private:
@@ -90,7 +100,7 @@ class Models {
   };
 
   // Under no lock: a plugin's code makes its part of it.
-  absl::StatusOr<std::shared_ptr<Model>> MakeModel(CheckedSpec spec, bool whole) const;
+  absl::StatusOr<std::shared_ptr<Model>> MakeModel(CheckedSpec spec, bool whole, uint64_t id = RandomId()) const;
   void Tell(ModelEvent::Kind kind, const Model& model) const;
   absl::Status CheckRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Entry> FindLocked(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -30,6 +30,7 @@
 #include "server/pollers.h"
 #include "server/reflection_call.h"
 #include "server/session.h"
+#include "server/state_keeper.h"
 #include "server/streams.h"
 #include "server/unary_call.h"
 #include "shm/segment_server.h"
@@ -92,7 +93,8 @@ class PostedTask : public Event {
   grpc::Alarm alarm_;
 };
 
-ModelsOptions ToModelsOptions(const ServerOptions& options, EventSink* events,
+// `keeper` may be null.
+ModelsOptions ToModelsOptions(const ServerOptions& options, EventSink* events, StateKeeper* keeper,
                               std::function<void(std::function<void()>)> post) {
   ModelsOptions models;
   models.model.clock = options.clock;
@@ -102,6 +104,8 @@ ModelsOptions ToModelsOptions(const ServerOptions& options, EventSink* events,
   models.model.step_aside = Pollers::StepAside;
   models.model.post = post;
   models.model.apply_pool = std::make_shared<ApplyPool>(ApplyThreads(options));
+  models.model.recorder = keeper;
+  if (keeper != nullptr) models.daemon_id = keeper->daemon_id();
   models.max_models = options.max_models;
   models.max_model_bytes = options.max_model_bytes;
   models.max_history_records = options.max_history_records;
@@ -183,6 +187,9 @@ absl::Status CheckOptions(const ServerOptions& options) {
   if (options.max_streams_per_connection == 0 || options.max_streams_per_connection > INT_MAX) {
     return absl::InvalidArgumentError("max_streams_per_connection must be positive, and below 2147483648");
   }
+  if (options.state.every < absl::Milliseconds(10) || options.state.keep == 0) {
+    return absl::InvalidArgumentError("checkpoint_every must be at least 10ms, and checkpoints_kept at least 1");
+  }
   if (options.max_models == 0 || options.max_workers == 0 || options.max_model_bytes < sizeof(float)) {
     return absl::InvalidArgumentError("max_models, max_workers and max_model_bytes must be positive");
   }
@@ -191,10 +198,17 @@ absl::Status CheckOptions(const ServerOptions& options) {
 
 class Server::Impl : private EventSink {
  public:
-  explicit Impl(const ServerOptions& options)
+  // `keeper`: null: no state is kept.
+  Impl(const ServerOptions& options, std::unique_ptr<StateKeeper> keeper)
       : options_(options),
         started_(options.clock->Now()),
-        models_(ToModelsOptions(options, this, [this](std::function<void()> task) { Post(std::move(task)); })) {}
+        keeper_(std::move(keeper)),
+        models_(ToModelsOptions(options, this, keeper_.get(),
+                                [this](std::function<void()> task) { Post(std::move(task)); })) {}
+
+  ~Impl() {
+    if (keeper_ != nullptr) keeper_->Finish();
+  }
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -204,9 +218,12 @@ class Server::Impl : private EventSink {
   const std::string& address() const { return address_; }
 
  private:
-  template <typename Request, typename Reply, typename RequestMethod>
-  // `name`: of the method in its service.
-  void Serve(absl::string_view name, RequestMethod method, typename UnaryCall<Request, Reply>::Handler handle);
+  // `name`: of the method in its service; `handle`: a handler of UnaryCall, or without `until`.
+  template <typename Request, typename Reply, typename RequestMethod, typename Handle>
+  void Serve(absl::string_view name, RequestMethod method, Handle handle);
+  // Lets an answer wait until what has happened to the model is on disk.
+  void AwaitDurable(const std::shared_ptr<Model>& model,
+                    std::function<void(std::function<void(const absl::Status&)>)>* until);
   void ServeControlPlane();
   absl::Status ShareMemory();
   std::string shared_memory_socket() const { return segments_ != nullptr ? segments_->socket_name() : ""; }
@@ -240,6 +257,7 @@ class Server::Impl : private EventSink {
 
   // Self-synchronized.
   LiveCalls calls_;
+  const std::unique_ptr<StateKeeper> keeper_;  // null: no state is kept. Finished before models_ goes
   Models models_;
   std::unique_ptr<SegmentServer> segments_;  // set by Start; null: no shared memory. Its thread asks models_
   Streams sessions_;
@@ -285,6 +303,9 @@ absl::Status Server::Impl::Start() {
   port_ = listeners->port;
   bound_.port = port_;
   address_ = listen.unix_socket ? listen.ToString() : bound_.ToString();
+  if (keeper_ != nullptr) {
+    if (auto status = keeper_->Start(&models_); !status.ok()) return status;
+  }
   if (auto status = ShareMemory(); !status.ok()) return status;
 
   grpc::ServerBuilder builder;
@@ -373,21 +394,39 @@ absl::Status Server::Impl::ShareMemory() {
       &segments_);
 }
 
-template <typename Request, typename Reply, typename RequestMethod>
-void Server::Impl::Serve(absl::string_view name, RequestMethod method,
-                         typename UnaryCall<Request, Reply>::Handler handle) {
+template <typename Request, typename Reply, typename RequestMethod, typename Handle>
+void Server::Impl::Serve(absl::string_view name, RequestMethod method, Handle handle) {
+  using Until = typename UnaryCall<Request, Reply>::Until;
   UnaryCall<Request, Reply>::Listen(
       &calls_, access_.get(), absl::StrCat("/", v1::ParameterServer::service_full_name(), "/", name),
       [this, method](grpc::ServerContext* context, grpc::ByteBuffer* request,
                      grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>* writer,
                      void* tag) { (service_.*method)(context, request, writer, queue_.get(), queue_.get(), tag); },
-      std::move(handle));
+      [handle = std::move(handle)](const Request& request, Reply* reply, Until* until) -> absl::Status {
+        if constexpr (std::is_invocable_v<Handle, const Request&, Reply*>) {
+          return handle(request, reply);
+        } else {
+          return handle(request, reply, until);
+        }
+      });
+}
+
+void Server::Impl::AwaitDurable(const std::shared_ptr<Model>& model,
+                                std::function<void(std::function<void(const absl::Status&)>)>* until) {
+  if (keeper_ == nullptr) return;
+  *until = [this, model](std::function<void(const absl::Status&)> done) {
+    keeper_->AwaitDurable(model, std::move(done));
+  };
 }
 
 void Server::Impl::ServeControlPlane() {
   Serve<v1::CreateModelRequest, v1::ModelInfo>(
-      "CreateModel", &AsyncService::RequestCreateModel,
-      [this](const auto& r, auto* reply) { return Unpack(models_.Create(r.spec()), reply); });
+      "CreateModel", &AsyncService::RequestCreateModel, [this](const auto& r, auto* reply, auto* until) {
+        if (auto status = Unpack(models_.Create(r.spec()), reply); !status.ok()) return status;
+        const auto model = models_.Find(r.spec().name());
+        if (model.ok()) AwaitDurable(*model, until);
+        return model.status();
+      });
   Serve<v1::GetModelRequest, v1::ModelInfo>("GetModel", &AsyncService::RequestGetModel,
                                             [this](const auto& r, auto* reply) {
                                               if (!r.summary()) Pollers::StepAside();
@@ -402,20 +441,31 @@ void Server::Impl::ServeControlPlane() {
                                                       return absl::OkStatus();
                                                     });
   Serve<v1::DeleteModelRequest, v1::DeleteModelReply>(
-      "DeleteModel", &AsyncService::RequestDeleteModel,
-      [this](const auto& r, auto*) { return models_.Delete(r.model()); });
+      "DeleteModel", &AsyncService::RequestDeleteModel, [this](const auto& r, auto*, auto* until) {
+        Models::Deleted deleted;
+        const absl::Status status = models_.Delete(r.model(), &deleted);
+        if (status.ok() && keeper_ != nullptr) {
+          *until = [this, deleted = std::move(deleted)](std::function<void(const absl::Status&)> done) {
+            keeper_->Remove(deleted, std::move(done));
+          };
+        }
+        return status;
+      });
   Serve<v1::ListAlgorithmsRequest, v1::ListAlgorithmsReply>("ListAlgorithms", &AsyncService::RequestListAlgorithms,
                                                             [](const auto&, auto* reply) {
                                                               for (const Algorithm* algorithm : ListAlgorithms())
                                                                 *reply->add_algorithms() = Describe(*algorithm);
                                                               return absl::OkStatus();
                                                             });
-  Serve<v1::JoinRequest, v1::JoinReply>("Join", &AsyncService::RequestJoin, [this](const auto& r, auto* reply) {
-    auto status = Unpack(models_.Join(r), reply);
-    reply->set_server_version(kVersion);
-    reply->set_shared_memory_socket(shared_memory_socket());
-    return status;
-  });
+  Serve<v1::JoinRequest, v1::JoinReply>("Join", &AsyncService::RequestJoin,
+                                        [this](const auto& r, auto* reply, auto* until) {
+                                          if (auto status = Unpack(models_.Join(r), reply); !status.ok()) return status;
+                                          reply->set_server_version(kVersion);
+                                          reply->set_shared_memory_socket(shared_memory_socket());
+                                          const auto model = models_.Find(reply->model().spec().name());
+                                          if (model.ok()) AwaitDurable(*model, until);
+                                          return model.status();
+                                        });
   Serve<v1::HeartbeatRequest, v1::HeartbeatReply>(
       "Heartbeat", &AsyncService::RequestHeartbeat, [this](const auto& r, auto* reply) {
         reply->set_shared_memory_socket(shared_memory_socket());
@@ -423,11 +473,14 @@ void Server::Impl::ServeControlPlane() {
         auto model = models_.Find(p);
         return model.ok() ? (*model)->Heartbeat(CallerOf(p)) : model.status();
       });
-  Serve<v1::LeaveRequest, v1::LeaveReply>("Leave", &AsyncService::RequestLeave, [this](const auto& r, auto*) {
-    const v1::Participant& p = r.participant();
-    auto model = models_.Find(p);
-    return model.ok() ? (*model)->Leave(CallerOf(p), r.error()) : model.status();
-  });
+  Serve<v1::LeaveRequest, v1::LeaveReply>(
+      "Leave", &AsyncService::RequestLeave, [this](const auto& r, auto*, auto* until) {
+        const v1::Participant& p = r.participant();
+        const auto model = models_.Find(p);
+        const absl::Status status = model.ok() ? (*model)->Leave(CallerOf(p), r.error()) : model.status();
+        if (status.ok()) AwaitDurable(*model, until);
+        return status;
+      });
   Serve<v1::ReportHistoryRequest, v1::ReportHistoryReply>("ReportHistory", &AsyncService::RequestReportHistory,
                                                           [this](const auto& r, auto*) {
                                                             if (r.records_size() > kManyRecords) Pollers::StepAside();
@@ -468,7 +521,11 @@ v1::ServerStatus Server::Impl::GetStatus(bool summary) {
     status.set_max_shared_bytes(options_.max_shared_bytes);
   }
   status.set_daemon_id(models_.daemon_id());
-  for (v1::ModelInfo& info : models_.DescribeAll(!summary)) *status.add_models() = std::move(info);
+  for (v1::ModelInfo& info : models_.DescribeAll(!summary)) {
+    if (keeper_ != nullptr) keeper_->Describe(info.id(), &info);
+    *status.add_models() = std::move(info);
+  }
+  status.set_state_dir(Repaired(options_.state.dir));
   {
     MutexLock lock(&mutex_);
     status.set_draining(stopping_);
@@ -597,6 +654,7 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   } else {
     sessions_.Abandon();
   }
+  if (keeper_ != nullptr) keeper_->Finish();
   models_.Close();
   if (acceptor_ != nullptr) acceptor_->Stop();
   ShutDownTransport(end);
@@ -616,7 +674,12 @@ Server::~Server() { impl_->Shutdown(absl::ZeroDuration()); }
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   // Before gRPC, which aborts without files.
   if (auto status = Acceptor::CheckLimit(0); !status.ok()) return status;
-  auto impl = std::make_unique<Impl>(options);
+  std::unique_ptr<StateKeeper> keeper;
+  if (auto status = CheckOptions(options); !status.ok()) return status;
+  if (!options.state.dir.empty()) {
+    if (auto status = Unpack(StateKeeper::Open(options.state), &keeper); !status.ok()) return status;
+  }
+  auto impl = std::make_unique<Impl>(options, std::move(keeper));
   if (auto status = impl->Start(); !status.ok()) {
     impl->Shutdown(absl::ZeroDuration());
     return status;

@@ -20,6 +20,7 @@
 #include "proto/paramd.pb.h"
 #include "server/model_event.h"
 #include "server/reflect.h"
+#include "server/state_options.h"
 #include "shm/segment_server.h"
 #include "sync/clock.h"
 
@@ -71,6 +72,7 @@ struct ServerOptions {
   size_t max_history_records = 10'000;  // of each worker; older ones are dropped
   // Of all histories together. Past it those of workers that left are dropped, and then the oldest of the longest.
   uint64_t max_history_bytes = uint64_t{256} << 20;
+  StateOptions state;                    // what is kept on disk, and where
   const Clock* clock = Clock::Steady();  // for leases
   Reflect reflect;                       // null: no reflection service
   // Is told, as key=value, who changed what, who was refused, and what became of new certificates and tokens; null:

@@ -9,6 +9,7 @@
 #include "process/memory.h"
 #include "proto/encoding.h"
 #include "proto/status.h"
+#include "server/commit_check.h"
 #include "server/pollers.h"
 
 namespace paramd {
@@ -604,6 +605,7 @@ void Session::Reply(const ExchangeAnswer& answer) {
   header.set_committed(answer.committed);
   header.set_version(answer.version);
   header.set_staleness(answer.staleness);
+  header.set_pull_again(IsPullAgain(answer.status));
   Write(EncodeExchange(&header, 0, nullptr));
 }
 

@@ -20,11 +20,14 @@
 namespace paramd {
 
 // What may not be done is refused before `handle` sees it. Deletes itself when its call is over. `handle` must be quick
-// and thread-safe. It reads and writes the messages itself: for what can't be read gRPC would answer INTERNAL.
+// and thread-safe; what its answer has to wait for it says in `until`, which is then told whom to tell, on any thread,
+// and the reply stays until then. It reads and writes the messages itself: for what can't be read gRPC would answer
+// INTERNAL.
 template <typename Request, typename Reply>
 class UnaryCall : public Event {
  public:
-  using Handler = std::function<absl::Status(const Request&, Reply*)>;
+  using Until = std::function<void(std::function<void(const absl::Status&)>)>;
+  using Handler = std::function<absl::Status(const Request&, Reply*, Until* until)>;
   // The generated RequestXxx of the service, raw, bound to it.
   using RequestNext = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*,
                                          grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>*, void* tag)>;
@@ -47,8 +50,16 @@ class UnaryCall : public Event {
     }
     Listen(live_.calls(), access_, rule_, request_next_, handle_);
     answered_ = true;
+    Until until;
+    const absl::Status status = Handle(&until);
+    if (!status.ok() || until == nullptr) return Answer(status);
+    until([this](const absl::Status& settled) { Answer(settled); });
+  }
+
+ private:
+  void Answer(absl::Status status) {
     grpc::ByteBuffer reply;
-    const absl::Status status = Handle(&reply);
+    if (status.ok()) status = Serialize(&reply);
     if (status.ok()) {
       writer_.Finish(reply, grpc::Status::OK, static_cast<Event*>(this));
     } else {
@@ -57,7 +68,6 @@ class UnaryCall : public Event {
     }
   }
 
- private:
   UnaryCall(LiveCalls* calls, Access* access, const MethodRule* rule, RequestNext request_next, Handler handle)
       : live_(calls),
         access_(access),
@@ -65,12 +75,12 @@ class UnaryCall : public Event {
         request_next_(std::move(request_next)),
         handle_(std::move(handle)) {}
 
-  absl::Status Handle(grpc::ByteBuffer* out) {
+  absl::Status Handle(Until* until) {
     try {
       // What is small may be what makes room.
       const size_t bytes = request_.Length();
       if (bytes > kSmallRequestBytes && !MemoryPromise::Make(kParsedFactor * bytes).has_value()) return NoMemory();
-      return HandleParsed(out);
+      return HandleParsed(until);
     } catch (const std::bad_alloc&) {
       return NoMemory();
     }
@@ -81,16 +91,16 @@ class UnaryCall : public Event {
         "the server has no memory for this request; try again later, give it more, or delete models");
   }
 
-  absl::Status HandleParsed(grpc::ByteBuffer* out) {
+  absl::Status HandleParsed(Until* until) {
     Request request;
     Principal principal;
     absl::Status status = access_->Admit(context_, rule_, &principal);
-    if (status.ok()) status = HandleFor(principal, &request, out);
+    if (status.ok()) status = HandleFor(principal, &request, until);
     access_->Tell(context_, rule_, principal, ModelOf(request), WorkerOf(request), status);
     return status;
   }
 
-  absl::Status HandleFor(const Principal& principal, Request* read, grpc::ByteBuffer* out) {
+  absl::Status HandleFor(const Principal& principal, Request* read, Until* until) {
     Request& request = *read;
     if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, Request>(&request_, &request).ok()) {
       return absl::InvalidArgumentError(
@@ -99,11 +109,18 @@ class UnaryCall : public Event {
     if constexpr (kNamesModel<Request>) {
       if (auto status = access_->Authorize(principal, *rule_, ModelOf(request)); !status.ok()) return status;
     }
-    Reply reply;
-    if (auto status = handle_(request, &reply); !status.ok()) return status;
-    HideModels(principal, &reply);
-    bool own = false;
-    return FromGrpcStatus(grpc::GenericSerialize<grpc::ProtoBufferWriter, Reply>(reply, out, &own));
+    if (auto status = handle_(request, &reply_, until); !status.ok()) return status;
+    HideModels(principal, &reply_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Serialize(grpc::ByteBuffer* out) const {
+    try {
+      bool own = false;
+      return FromGrpcStatus(grpc::GenericSerialize<grpc::ProtoBufferWriter, Reply>(reply_, out, &own));
+    } catch (const std::bad_alloc&) {
+      return NoMemory();
+    }
   }
 
   static constexpr size_t kSmallRequestBytes = 4096;
@@ -116,6 +133,7 @@ class UnaryCall : public Event {
   const Handler handle_;
   grpc::ServerContext context_;
   grpc::ByteBuffer request_;
+  Reply reply_;
   grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> writer_{&context_};
   bool answered_ = false;
 };

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/shape.h"
 #include "proto/text.h"
+#include "state/shape.h"
 
 namespace paramd::cli {
 namespace {

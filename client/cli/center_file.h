@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/cli/safetensors.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "proto/paramd.pb.h"
+#include "state/safetensors.h"
 
 namespace paramd::cli {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/arguments.h"
-#include "client/cli/shape.h"
+#include "state/shape.h"
 
 namespace paramd::cli {
 

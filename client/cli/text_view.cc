@@ -7,10 +7,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "client/cli/shape.h"
 #include "client/cli/table.h"
 #include "client/cli/words.h"
 #include "proto/text.h"
+#include "state/shape.h"
 
 namespace paramd::cli {
 namespace {

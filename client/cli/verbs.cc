@@ -17,11 +17,11 @@
 #include "client/cli/json_view.h"
 #include "client/cli/model_spec.h"
 #include "client/cli/outcome.h"
-#include "client/cli/safetensors.h"
 #include "client/cli/table.h"
 #include "client/cli/text_view.h"
 #include "client/worker.h"
 #include "proto/text.h"
+#include "state/safetensors.h"
 
 namespace paramd::cli {
 namespace {

@@ -8,6 +8,11 @@ class SyncRule : public ConsistencyRule {
  public:
   bool rounds() const override { return true; }
 
+  void Resume(uint64_t progress, bool any) override {
+    round_ = progress;
+    any_ = any;
+  }
+
   void Enter(Standing* standing) override {
     ConsistencyRule::Enter(standing);
     ++live_;

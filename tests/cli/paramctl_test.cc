@@ -17,10 +17,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
-#include "client/cli/safetensors.h"
 #include "client/cli/verbs.h"
 #include "client/worker.h"
 #include "server/server.h"
+#include "state/safetensors.h"
 #include "tests/support/await.h"
 #include "tests/support/memory_limit.h"
 #include "tests/support/process.h"

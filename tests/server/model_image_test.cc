@@ -76,31 +76,32 @@ TEST_CASE("An image of a round that is under way has its sum so far") {
 
 TEST_CASE("A model's image comes with who has committed which sequence") {
   const auto model = MakeModel(MakeSpec("downpour", 1));
-  std::optional<Image> image;
-  std::vector<MemberRecord> members;
+  ModelImage image;
   const auto take = [&] {
-    model->TakeImage([&](std::optional<Image> taken, std::vector<MemberRecord> records) {
-      image = std::move(taken);
-      members = std::move(records);
+    model->TakeImage([&](absl::StatusOr<ModelImage> taken) {
+      REQUIRE(taken.ok());
+      image = *std::move(taken);
     });
   };
   take();
-  CHECK_FALSE(image.has_value());
+  CHECK_FALSE(image.image.has_value());
+  CHECK_FALSE(image.record.initialized());
   Initialize(model.get(), {5});
   ModelWorker a(model.get(), "a");
   ModelWorker b(model.get(), "b");
   REQUIRE(a.Commit({1}).status.ok());
   REQUIRE(a.Commit({1}).status.ok());
   take();
-  REQUIRE(image.has_value());
-  CHECK(image->version == 2);
-  CHECK(FloatsOf(image->blocks) == Vector{7});
-  REQUIRE(members.size() == 2);
-  CHECK(members[0].name == "a");
-  CHECK(members[0].nonce == a.caller().nonce);
-  CHECK(members[0].last.sequence == 2);
-  CHECK(members[0].last.version == 2);
-  CHECK(members[1].last.sequence == 0);
+  REQUIRE(image.image.has_value());
+  CHECK(image.record.id() == model->id());
+  CHECK(image.image->version == 2);
+  CHECK(FloatsOf(image.image->blocks) == Vector{7});
+  REQUIRE(image.record.members_size() == 2);
+  CHECK(image.record.members(0).name() == "a");
+  CHECK(image.record.members(0).nonce() == a.caller().nonce);
+  CHECK(image.record.members(0).sequence() == 2);
+  CHECK(image.record.members(0).version() == 2);
+  CHECK(image.record.members(1).sequence() == 0);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Shapes of tensors, as numbers and as text.
-#ifndef PARAMD_CLIENT_CLI_SHAPE_H_
-#define PARAMD_CLIENT_CLI_SHAPE_H_
+#ifndef PARAMD_STATE_SHAPE_H_
+#define PARAMD_STATE_SHAPE_H_
 
 #include <cstdint>
 #include <optional>
@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 
-namespace paramd::cli {
+namespace paramd {
 
 // The number of elements; 1 for a scalar (an empty shape). Nothing if a size is negative or the product overflows.
 std::optional<int64_t> ElementCount(absl::Span<const int64_t> shape);
@@ -16,6 +16,6 @@ std::optional<int64_t> ElementCount(absl::Span<const int64_t> shape);
 // "784x128", or "scalar".
 std::string ShapeText(absl::Span<const int64_t> shape);
 
-}  // namespace paramd::cli
+}  // namespace paramd
 
-#endif  // PARAMD_CLIENT_CLI_SHAPE_H_
+#endif  // PARAMD_STATE_SHAPE_H_

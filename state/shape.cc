@@ -1,8 +1,8 @@
-#include "client/cli/shape.h"
+#include "state/shape.h"
 
 #include "absl/strings/str_join.h"
 
-namespace paramd::cli {
+namespace paramd {
 
 std::optional<int64_t> ElementCount(absl::Span<const int64_t> shape) {
   int64_t count = 1;
@@ -14,4 +14,4 @@ std::optional<int64_t> ElementCount(absl::Span<const int64_t> shape) {
 
 std::string ShapeText(absl::Span<const int64_t> shape) { return shape.empty() ? "scalar" : absl::StrJoin(shape, "x"); }
 
-}  // namespace paramd::cli
+}  // namespace paramd

@@ -1,4 +1,4 @@
-#include "client/cli/safetensors_header.h"
+#include "state/safetensors_header.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/shape.h"
 #include "proto/text.h"
+#include "state/shape.h"
 
-namespace paramd::cli {
+namespace paramd {
 namespace {
 
 using Json = nlohmann::json;
@@ -19,18 +19,6 @@ constexpr size_t kMaxDimensions = 64;
 
 // The parser's error for a number that no double can hold.
 constexpr int kNumberOverflow = 406;
-
-// Bits of one element; 0 for a dtype that the format doesn't have.
-int ElementBits(const std::string& dtype) {
-  static const auto& bits = *new std::map<std::string, int>{
-      {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"BOOL", 8}, {"U8", 8},   {"I8", 8},
-      {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"F8_E8M0", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
-      {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"BF16", 16},   {"I32", 32}, {"U32", 32}, {"F32", 32},
-      {"C64", 64},        {"I64", 64},        {"U64", 64},    {"F64", 64},
-  };
-  const auto found = bits.find(dtype);
-  return found == bits.end() ? 0 : found->second;
-}
 
 // Takes what the parser finds, in order, and stops it at the first thing that is wrong.
 class HeaderReader : public nlohmann::json_sax<Json> {
@@ -211,6 +199,17 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
+int ElementBits(const std::string& dtype) {
+  static const auto& bits = *new std::map<std::string, int>{
+      {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"BOOL", 8}, {"U8", 8},   {"I8", 8},
+      {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"F8_E8M0", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
+      {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"BF16", 16},   {"I32", 32}, {"U32", 32}, {"F32", 32},
+      {"C64", 64},        {"I64", 64},        {"U64", 64},    {"F64", 64},
+  };
+  const auto found = bits.find(dtype);
+  return found == bits.end() ? 0 : found->second;
+}
+
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json) {
   if (json.empty() || json[0] != '{') {
     return absl::InvalidArgumentError("not a safetensors file: its header does not begin with '{'");
@@ -225,4 +224,4 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json)
   return reader.Take();
 }
 
-}  // namespace paramd::cli
+}  // namespace paramd

@@ -1,0 +1,30 @@
+// A model as it is saved.
+#ifndef PARAMD_SERVER_MODEL_IMAGE_H_
+#define PARAMD_SERVER_MODEL_IMAGE_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "server/center.h"
+#include "state/state.pb.h"
+
+namespace paramd {
+
+// How far a model is, for whoever saves it.
+struct SavePoint {
+  uint64_t changes = 0;      // of whatever an image has
+  uint64_t position = 0;     // in the log, of its last record
+  bool initialized = false;  // which only an image has
+  int64_t version = 0;
+};
+
+// Everything that a model is made of at one version.
+struct ModelImage {
+  std::optional<Image> image;  // none without a center
+  state::Checkpoint record;
+  SavePoint at;
+};
+
+}  // namespace paramd
+
+#endif  // PARAMD_SERVER_MODEL_IMAGE_H_
