@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "process/tuning.h"
 #include "server/model.h"
+#include "server/recorder.h"
 #include "server/spec.h"
 #include "state/log.h"
 
@@ -67,6 +68,22 @@ class BareFile {
   size_t written_ = 0;
 };
 
+// Has a model record to a log.
+class LogRecorder : public Recorder {
+ public:
+  explicit LogRecorder(Log* log) : log_(log) {}
+  uint64_t Record(const state::Record& record) override {
+    return log_->Append(record.SerializeAsString(), {}, nullptr);
+  }
+  Log* log() const override { return log_; }
+  void AwaitDurable(const std::shared_ptr<Model>& /*model*/, std::function<void(const absl::Status&)> done) override {
+    done(absl::OkStatus());
+  }
+
+ private:
+  Log* const log_;
+};
+
 // A model whose commits go to a journal.
 class Journaled {
  public:
@@ -78,7 +95,9 @@ class Journaled {
     v1::Tensor* const tensor = spec.add_tensors();
     tensor->set_name("w");
     tensor->add_shape(static_cast<int64_t>(floats));
-    model_ = std::make_shared<Model>(*CheckSpec(spec, floats * sizeof(float)), ModelOptions{.journal = log_.get()});
+    recorder_ = std::make_unique<LogRecorder>(log_.get());
+    model_ = std::make_shared<Model>(*CheckSpec(spec, floats * sizeof(float)),
+                                     ModelOptions{.recorder = recorder_.get(), .journal = true});
     std::promise<absl::Status> initialized;
     model_->Initialize(Buffer(), Reservation(), [&](const absl::Status& status) { initialized.set_value(status); });
     initialized.get_future().get().IgnoreError();
@@ -116,6 +135,7 @@ class Journaled {
   const size_t floats_;
   const std::vector<float> zeros_ = std::vector<float>(floats_, 0.0f);
   std::unique_ptr<Log> log_;
+  std::unique_ptr<LogRecorder> recorder_;
   std::shared_ptr<Model> model_;
   std::vector<ExchangeCall> calls_;
 };

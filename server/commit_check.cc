@@ -49,12 +49,12 @@ absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool
                                                       "' comes after the worker was told that it had not been "
                                                       "applied; send it as a later sequence"));
   }
-  if (last.came_back && call.base_version > last.base_version) {
+  if (last.came_back_at.has_value() && call.base_version > *last.came_back_at) {
     return PullAgain(absl::StrCat("worker '", worker, "' trained from version ", call.base_version, " of model '",
                                   spec.spec.name(),
                                   "', which this server does not know since it came back from disk at "
                                   "version ",
-                                  state.version, "; the commit was not applied: pull, and go on from there"));
+                                  *last.came_back_at, "; the commit was not applied: pull, and go on from there"));
   }
   if (call.base_version > state.version) {
     return absl::InvalidArgumentError(absl::StrCat("a commit of worker '", worker, "' has base version ",
@@ -62,7 +62,7 @@ absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool
                                                    state.version));
   }
   const HeldCenter* const base = member.session.base.get();
-  if (needs_base && last.came_back && base == nullptr) {
+  if (needs_base && last.came_back_at.has_value() && base == nullptr) {
     return PullAgain(absl::StrCat("the center that worker '", worker,
                                   "' trained from is not held since the server came "
                                   "back from disk (",

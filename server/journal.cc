@@ -25,7 +25,8 @@ LogPayload PayloadOf(std::shared_ptr<const Snapshot> snapshot) {
 
 uint64_t Journal::Append(state::Record record, LogPayload payload, OnDisk on_disk) const {
   record.set_model(model_id_);
-  return log_->Append(record.SerializeAsString(), std::move(payload), std::move(on_disk), AppendMode::kUntilWritten);
+  return recorder_->log()->Append(record.SerializeAsString(), std::move(payload), std::move(on_disk),
+                                  AppendMode::kUntilWritten);
 }
 
 uint64_t Journal::AppendInitialized(LogPayload center, OnDisk on_disk) const {

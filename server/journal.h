@@ -11,6 +11,7 @@
 #include "server/budget.h"
 #include "server/center.h"
 #include "server/commit_buffer.h"
+#include "server/recorder.h"
 #include "server/waiters.h"
 #include "state/log.h"
 #include "state/state.pb.h"
@@ -27,10 +28,10 @@ class Journal {
  public:
   using OnDisk = std::function<void(const absl::Status&)>;
 
-  // `log` outlives it; null: nothing is written, and nothing may be appended.
-  Journal(Log* log, uint64_t model_id) : log_(log), model_id_(model_id) {}
+  // `recorder` outlives it; null: nothing is written, and nothing may be appended.
+  Journal(Recorder* recorder, uint64_t model_id) : recorder_(recorder), model_id_(model_id) {}
 
-  bool writes() const { return log_ != nullptr; }
+  bool writes() const { return recorder_ != nullptr; }
 
   uint64_t AppendInitialized(LogPayload center, OnDisk on_disk) const;
   // `contribution`: the floats are what Ledger::MakeContribution made.
@@ -42,7 +43,7 @@ class Journal {
  private:
   uint64_t Append(state::Record record, LogPayload payload, OnDisk on_disk) const;
 
-  Log* const log_;
+  Recorder* const recorder_;
   const uint64_t model_id_;
 };
 

@@ -78,6 +78,10 @@ ABSL_FLAG(uint64_t, max_history_records, 10'000, "history records kept of each w
 ABSL_FLAG(uint64_t, max_history_bytes, uint64_t{256} << 20,
           "cap on all histories together: past it those of workers that left go, then the oldest of the longest");
 ABSL_FLAG(std::string, state_dir, "", "folder to keep models in, so that they outlive the daemon; empty: none");
+ABSL_FLAG(
+    paramd::Durability, durability, paramd::Durability::kCheckpoint,
+    "what of --state_dir is on disk when: `none`, a checkpoint when one is asked for and at the end; `checkpoint`, "
+    "every so often; `journal`, also each commit before it is answered");
 ABSL_FLAG(absl::Duration, checkpoint_every, absl::Seconds(60), "between two checkpoints of a model that changes");
 ABSL_FLAG(uint64_t, checkpoint_every_versions, 0, "also write one after so many versions; 0: only by time");
 ABSL_FLAG(uint64_t, checkpoints_kept, 3, "checkpoints of each model that are kept, the newest ones");
@@ -146,6 +150,7 @@ ServerOptions Options() {
   options.idle_timeout = absl::GetFlag(FLAGS_idle_timeout);
   options.max_history_records = absl::GetFlag(FLAGS_max_history_records);
   options.state.dir = absl::GetFlag(FLAGS_state_dir);
+  options.state.durability = absl::GetFlag(FLAGS_durability);
   options.state.every = absl::GetFlag(FLAGS_checkpoint_every);
   options.state.every_versions = absl::GetFlag(FLAGS_checkpoint_every_versions);
   options.state.keep = absl::GetFlag(FLAGS_checkpoints_kept);

@@ -53,8 +53,7 @@ MemberRecord RestoredRecord(const state::Member& saved) {
                  .closed_sequence = saved.closed_sequence(),
                  .version = saved.version(),
                  .staleness = saved.staleness(),
-                 .base_version = saved.base_version(),
-                 .came_back = true};
+                 .base_version = saved.base_version()};
   record.standing.known = true;
   record.standing.windows = saved.windows();
   record.standing.at_door = saved.at_door();

@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -87,7 +88,8 @@ struct LastCommit {
   int64_t staleness = 0;
   int64_t base_version = -1;  // of the center that was last pulled
   uint64_t ticket = 0;        // of the record that must be on disk before it is answered; 0: none
-  bool came_back = false;     // from disk, where what came after may be missing; until the next pull
+  // The version at which the model came back from disk, where what came after may be missing; until the next pull.
+  std::optional<int64_t> came_back_at;
 };
 
 // What is known of a worker by its name, for as long as it is remembered.

@@ -35,7 +35,7 @@ Model::Model(CheckedSpec spec, ModelOptions options, uint64_t id)
                .events = options_.events,
                .histories = options_.histories != nullptr ? options_.histories : std::make_shared<Histories>(),
                .post = [this](std::function<void()> task) { Post(std::move(task)); }},
-      journal_(options_.journal, id_),
+      journal_(options_.journal ? options_.recorder : nullptr, id_),
       ledger_(&spec_, algorithm_.get(), rounds_, options_.apply_pool, options_.budget),
       rule_(MakeRule(spec_.consistency, keeps_answers_)),
       membership_(&spec_.spec.name(), rule_.get(), options_.max_workers) {}
@@ -738,7 +738,7 @@ void Model::NotePulledLocked(Member* member, const ExchangeCall& call, const std
   if (member == nullptr) return;
   ++member->record.pulls;
   member->record.last.base_version = center->version;
-  member->record.last.came_back = false;
+  member->record.last.came_back_at.reset();
   // Nothing is kept for who is gone.
   if (!needs_base_ || !member->live()) return;
   HeldCenter base{.snapshot = center};
@@ -811,7 +811,8 @@ void Model::CompleteLocked(Waiter* waiter, Effects* effects) {
           absl::StrCat("the answer to commit ", call.sequence, " of worker '", member->record.name,
                        "' is no longer held: it was acknowledged, the lease ran out, or the server "
                        "came back from disk; pull instead");
-      answer.status = member->record.last.came_back ? PullAgain(lost) : absl::FailedPreconditionError(lost);
+      answer.status =
+          member->record.last.came_back_at.has_value() ? PullAgain(lost) : absl::FailedPreconditionError(lost);
       return;
     }
     answer.acknowledge = answer.center == member->session.answer;
@@ -836,7 +837,7 @@ absl::Status Model::WaitedTooLongLocked(const Waiter& waiter, std::map<uint64_t,
   }
   const Standing& standing = waiter.member->record.standing;
   if (TicketLocked(waiter) > on_disk_ && rule_->AnsweredFrom(standing) <= rule_->progress()) {
-    const absl::Status problem = options_.journal->state().problem;
+    const absl::Status problem = options_.recorder->log()->state().problem;
     return absl::DeadlineExceededError(
         absl::StrCat("commit ", waiter.call.sequence, " of worker '", waiter.call.caller.worker, "' to model '", name(),
                      "' is in the center, but not on disk yet",
@@ -957,6 +958,13 @@ absl::Status Model::Replay(const state::Record& what, const LogRecord& record) {
   });
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("model '", name(), "': ", status.message()));
+}
+
+void Model::ComeBack() {
+  MutexLock lock(&mutex_);
+  for (const auto& [name, member] : membership_.members()) member->record.last.came_back_at = state_.version;
+  // Its end may not have got to the disk: the next Tick sees to it.
+  round_overdue_ = rule_->RoundDue();
 }
 
 absl::Status Model::ReplayJoinedLocked(const state::Joined& what, Effects* effects) {

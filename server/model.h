@@ -51,9 +51,8 @@ struct ModelOptions {
   Budget* budget = nullptr;               // null: nothing is counted
   std::shared_ptr<Histories> histories;   // of all models; null: this one has its own
   EventSink* events = nullptr;            // null: nobody is told
-  // Not null: a commit is answered once it is in there, on disk. Outlives the model.
-  Log* journal = nullptr;
-  Recorder* recorder = nullptr;  // null: nothing is recorded
+  Recorder* recorder = nullptr;           // null: nothing is recorded. Outlives the model
+  bool journal = false;                   // commits are recorded, too, and answered once they are on disk
   // Called on a thread that is about to be busy for long, so that another one can do what it was there for. May be
   // null.
   std::function<void()> step_aside;
@@ -173,6 +172,9 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // their order, those that it contains already left out, before anybody else knows the model. DATA_LOSS: it does not
   // follow from what came before; INVALID_ARGUMENT; RESOURCE_EXHAUSTED.
   absl::Status Replay(const state::Record& what, const LogRecord& record);
+
+  // To be called once that is done: who was a member then is told to pull if he comes from a version that is not known.
+  void ComeBack();
 
   // Expires leases and waits. To be called every now and then; what the process itself has overslept counts against
   // nobody's lease.

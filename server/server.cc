@@ -105,6 +105,7 @@ ModelsOptions ToModelsOptions(const ServerOptions& options, EventSink* events, S
   models.model.post = post;
   models.model.apply_pool = std::make_shared<ApplyPool>(ApplyThreads(options));
   models.model.recorder = keeper;
+  models.model.journal = keeper != nullptr && options.state.durability == Durability::kJournal;
   if (keeper != nullptr) models.daemon_id = keeper->daemon_id();
   models.max_models = options.max_models;
   models.max_model_bytes = options.max_model_bytes;
@@ -187,6 +188,9 @@ absl::Status CheckOptions(const ServerOptions& options) {
   if (options.max_streams_per_connection == 0 || options.max_streams_per_connection > INT_MAX) {
     return absl::InvalidArgumentError("max_streams_per_connection must be positive, and below 2147483648");
   }
+  if (options.state.durability == Durability::kJournal && options.state.dir.empty()) {
+    return absl::InvalidArgumentError("--durability=journal needs a folder to keep the journal in: give --state_dir");
+  }
   if (options.state.every < absl::Milliseconds(10) || options.state.keep == 0) {
     return absl::InvalidArgumentError("checkpoint_every must be at least 10ms, and checkpoints_kept at least 1");
   }
@@ -207,7 +211,9 @@ class Server::Impl : private EventSink {
                                 [this](std::function<void()> task) { Post(std::move(task)); })) {}
 
   ~Impl() {
-    if (keeper_ != nullptr) keeper_->Finish();
+    if (keeper_ == nullptr) return;
+    keeper_->Finish();
+    keeper_->StopLog();
   }
 
   absl::Status Start();
@@ -656,6 +662,7 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   }
   if (keeper_ != nullptr) keeper_->Finish();
   models_.Close();
+  if (keeper_ != nullptr) keeper_->StopLog();
   if (acceptor_ != nullptr) acceptor_->Stop();
   ShutDownTransport(end);
   if (ticker_.joinable()) ticker_.join();

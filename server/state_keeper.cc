@@ -186,6 +186,7 @@ absl::Status StateKeeper::OpenLog() {
   });
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
+  for (const auto& [id, model] : models) model->ComeBack();
   return absl::OkStatus();
 }
 
@@ -195,6 +196,10 @@ absl::Status StateKeeper::OpenLog() {
 uint64_t StateKeeper::Record(const state::Record& record) {
   return log_->Append(record.SerializeAsString(), {},
                       [this, id = record.model()](const absl::Status& status) { Recorded(id, status); });
+}
+
+void StateKeeper::StopLog() {
+  if (log_ != nullptr) log_->Stop();
 }
 
 void StateKeeper::Recorded(uint64_t id, const absl::Status& status) {
@@ -359,6 +364,7 @@ void StateKeeper::Run() {
 }
 
 void StateKeeper::SaveDue() {
+  if (options_.durability == Durability::kNone) return;
   const absl::Time now = clock_->Now();
   for (const auto& model : models_->List()) {
     const SavePoint at = model->save_point();

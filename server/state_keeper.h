@@ -47,6 +47,7 @@ class StateKeeper : public Recorder {
   absl::Status Start(Models* models);
 
   uint64_t Record(const state::Record& record) override;
+  Log* log() const override { return log_.get(); }
 
   void AwaitDurable(const std::shared_ptr<Model>& model, Done done) override;
 
@@ -58,6 +59,8 @@ class StateKeeper : public Recorder {
 
   // Writes what has changed, and ends. Later calls are answered UNAVAILABLE.
   void Finish();
+  // To be called when the models are closed and nothing of them is gone yet: what the log holds of them is let go.
+  void StopLog();
 
   // What is known of a model's checkpoints.
   void Describe(uint64_t id, v1::ModelInfo* info) const;

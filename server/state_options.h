@@ -7,12 +7,24 @@
 #include <functional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace paramd {
 
+enum class Durability {
+  kNone,        // a checkpoint is only written when it is asked for, and at the end
+  kCheckpoint,  // every so often
+  kJournal,     // and each commit is in the log, on disk, before it is answered
+};
+
+// For command lines: none, checkpoint, journal.
+bool AbslParseFlag(absl::string_view name, Durability* durability, std::string* error);
+std::string AbslUnparseFlag(Durability durability);
+
 struct StateOptions {
-  std::string dir;                           // empty: nothing is kept
+  std::string dir;  // empty: nothing is kept
+  Durability durability = Durability::kCheckpoint;
   absl::Duration every = absl::Seconds(60);  // between two checkpoints of a model that changes
   uint64_t every_versions = 0;               // also after so many versions; 0: never because of them
   size_t keep = 3;                           // checkpoints of each model

@@ -188,7 +188,9 @@ void Log::DropBefore(uint64_t position) {
 
 LogState Log::state() const {
   MutexLock lock(&mutex_);
-  return state_;
+  LogState state = state_;
+  state.problem = absl::Status(problem_, problem_message_);
+  return state;
 }
 
 std::deque<Log::Entry> Log::KeepTrying(std::deque<Entry> group) {
@@ -341,18 +343,19 @@ void Log::PublishLocked() {
     state.bytes += current_.bytes;
   }
   state.waiting = state_.waiting;
-  state.problem = std::move(state_.problem);
   state_ = std::move(state);
 }
 
 void Log::Note(const absl::Status& written) {
-  absl::Status before;
+  bool was_ok = false;
   {
     MutexLock lock(&mutex_);
-    before = std::exchange(state_.problem, written);
+    was_ok = problem_ == absl::StatusCode::kOk;
+    problem_ = written.code();
+    problem_message_ = std::string(written.message());
     PublishLocked();
   }
-  if (written.ok() == before.ok()) return;
+  if (written.ok() == was_ok) return;
   Say(written.ok() ? absl::StrCat("the journal in ", folder_, " can be written again")
                    : absl::StrCat("the journal can't be written: ", written.message()));
 }

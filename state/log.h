@@ -170,7 +170,10 @@ class Log {
   uint64_t drop_before_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  LogState state_ ABSL_GUARDED_BY(mutex_);
+  LogState state_ ABSL_GUARDED_BY(mutex_);  // but for the problem
+  // Apart: the system's Abseil is not built for ThreadSanitizer, which would not see how threads share a status.
+  absl::StatusCode problem_ ABSL_GUARDED_BY(mutex_) = absl::StatusCode::kOk;
+  std::string problem_message_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;
 };
