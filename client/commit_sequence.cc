@@ -54,8 +54,10 @@ absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<cons
 
 absl::StatusOr<Exchanged> CommitSequence::PullAgain(const ExchangeOutcome& outcome,
                                                     std::optional<absl::Span<float>> center, absl::Time deadline) {
-  Exchanged exchanged{.applied = outcome.commit == CommitState::kApplied};
-  pending_ = false;
+  CommitState commit = outcome.commit;
+  // An earlier attempt whose answer was lost may have been applied all the same.
+  if (auto status = FinishPending(deadline, &commit); !status.ok()) return status;
+  Exchanged exchanged{.applied = commit == CommitState::kApplied};
   if (!center.has_value()) return exchanged;
   v1::ExchangeHeader header = Header();
   header.set_encoding(encoding_);

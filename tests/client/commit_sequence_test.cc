@@ -59,6 +59,25 @@ class Fixture {
   std::vector<float> center = std::vector<float>(kFloats);
 };
 
+TEST_CASE_METHOD(Fixture,
+                 "a commit that is told to pull after an attempt whose answer was lost asks what became of it") {
+  const CommitState state = GENERATE(CommitState::kApplied, CommitState::kNotApplied);
+  sender.answers = {{.status = absl::FailedPreconditionError("came back from disk"),
+                     .commit = CommitState::kUnknown,
+                     .pending = true,
+                     .pull_again = true},
+                    {.commit = state},
+                    {.reply = Applied(9).reply}};
+  const auto exchanged = commits.Exchange(update, absl::MakeSpan(center), kDeadline);
+  REQUIRE(exchanged.ok());
+  CHECK(exchanged->applied == (state == CommitState::kApplied));
+  CHECK(exchanged->version == 9);
+  CHECK(commits.last_commit() == state);
+  REQUIRE(sender.sent.size() == 3);
+  CHECK(sender.sent[1].await().sequence() == 1);
+  CHECK(sender.sent[2].has_pull());
+}
+
 TEST_CASE("every message says who speaks, and a commit its number, base and encoding") {
   FakeSender sender;
   v1::Participant participant;
