@@ -14,10 +14,22 @@ void CheckRun(const Options& options) {
   CHECK(report.wrong == std::vector<std::string>());
 }
 
-TEST_CASE("commits count exactly once whatever workers and networks die in the middle") {
-  for (const uint64_t seed : testing::Seeds(1)) {
-    CheckRun({.seed = seed, .kills = 8, .tls = seed % 2 == 0});
-  }
+TEST_CASE("what was acknowledged is in the center exactly once, whatever is killed, stopped or cut off meanwhile") {
+  const uint64_t seed = testing::Seeds(1)[0];
+  CheckRun({.seed = seed, .kills = 10, .tls = seed % 2 == 0, .durability = "journal"});
+}
+
+TEST_CASE("without the journal no more is lost than what came after the last checkpoint") {
+  const uint64_t seed = testing::Seeds(1)[0];
+  CheckRun({.seed = seed, .kills = 8, .tls = seed % 2 == 1, .durability = "checkpoint"});
+}
+
+TEST_CASE("a daemon that is killed while it writes checkpoints finds a good one") {
+  CheckRun({.seed = testing::Seeds(1)[0],
+            .kills = 5,
+            .durability = "checkpoint",
+            .only_daemon = true,
+            .checkpoint_every = "10ms"});
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 
 ABSL_FLAG(int, kills, 200, "of daemon and workers");
 ABSL_FLAG(bool, tls, false, "whether all goes over TLS");
-ABSL_FLAG(std::string, durability, "", "the daemon's; empty: only workers are killed");
+ABSL_FLAG(std::string, durability, "journal", "the daemon's; empty: only workers are killed");
 ABSL_FLAG(std::string, checkpoint_every, "200ms", "the daemon's");
-ABSL_FLAG(bool, only_daemon, false, "nothing else is killed, stopped or cut off");
+ABSL_FLAG(bool, only_daemon, false, "only the daemon is killed, each time while it writes a checkpoint");
 ABSL_FLAG(uint64_t, seed, 0, "of everything that is drawn; 0: a fresh one");
 
 int main(int argc, char** argv) {

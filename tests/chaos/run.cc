@@ -111,7 +111,7 @@ class Runner {
       Wait();
       if (NowNanoseconds() < next) continue;
       Strike();
-      next = NowNanoseconds() + Milliseconds(50 + Draw(250));
+      next = NowNanoseconds() + Milliseconds(options_.only_daemon ? 200 + Draw(1000) : 50 + Draw(250));
     }
     Calm();
     if (!options_.durability.empty()) {
@@ -150,7 +150,7 @@ class Runner {
     std::vector<std::string> flags = {absl::StrCat("--lease=", absl::FormatDuration(kLease)), "--grace=1s"};
     if (!options_.durability.empty()) {
       flags.push_back("--state_dir=" + state_dir_);
-      flags.push_back("--durability=" + options_.durability);
+      if (options_.durability != "checkpoint") flags.push_back("--durability=" + options_.durability);
       flags.push_back("--checkpoint_every=" + options_.checkpoint_every);
     }
     if (options_.tls) {
@@ -331,12 +331,33 @@ class Runner {
 
   void KillDaemon() {
     if (daemon_ == nullptr) return;
+    if (options_.only_daemon && !calm_ && !StopWriting()) return;
     ++counts_["kills of the daemon"];
     terminated_ = false;
     daemon_->process().Signal(SIGKILL);
     daemon_->process().Wait();
     EndDaemon();
     kills_.push_back({NowNanoseconds(), saved_});
+  }
+
+  // Stops the daemon in the middle of writing a checkpoint, if it soon does.
+  bool StopWriting() {
+    for (int i = 0; i < 1000 && daemon_->process().Running(); ++i) {
+      daemon_->process().Stop();
+      const auto files = std::filesystem::directory_iterator(absl::StrCat("/proc/", daemon_->process().pid(), "/fd"));
+      for (const auto& file : files) {
+        std::error_code gone;
+        // Without a name until it is whole.
+        const std::string path = std::filesystem::read_symlink(file, gone);
+        if (absl::StartsWith(path, state_dir_ + "/models/") && absl::EndsWith(path, " (deleted)")) {
+          ++counts_["kills while a checkpoint was written"];
+          return true;
+        }
+      }
+      daemon_->process().Signal(SIGCONT);
+      absl::SleepFor(absl::Microseconds(Draw(5000)));
+    }
+    return false;
   }
 
   void TerminateDaemon() {
@@ -561,6 +582,8 @@ class Runner {
   std::vector<int64_t> starts_;  // of the daemon
   std::vector<Kill> kills_;      // of the daemon
   std::map<std::string, int64_t> saved_;
+  double writing_s_ = 0;               // checkpoints
+  double alive_s_ = 0;                 // daemons were, but for the last
   std::vector<int64_t> acknowledged_;  // when a commit was
   std::vector<Hosted> models_;
   std::vector<Slot> slots_;

@@ -108,7 +108,7 @@ class Committer {
   void Pull() {
     const bool pulled = Call("pull", [&](absl::Duration timeout) { return worker_->Pull(center_, timeout); });
     version_ = 0;  // others have committed since
-    if (unknown_.has_value()) NoteEnd(*unknown_);
+    if (unknown_.has_value()) NoteEnd(*unknown_, pulled);
     if (pulled) CheckCenter();
   }
 
@@ -120,7 +120,7 @@ class Committer {
     const bool done = Call(pull ? "exchange" : "commit", [&](absl::Duration timeout) {
       return pull ? worker_->Exchange(update_, center_, timeout) : worker_->Commit(update_, timeout);
     });
-    NoteEnd(commit);
+    NoteEnd(commit, done);
     if (done && unknown_.has_value()) diary_.Write(Entry::kWrong, 0, "a call succeeded, and its commit is unknown");
     update_[commit] = 0;
     if (!done || !pull) return;
@@ -131,13 +131,17 @@ class Committer {
     }
   }
 
-  void NoteEnd(uint64_t commit) {
+  void NoteEnd(uint64_t commit, bool answered) {
+    const auto number = static_cast<int64_t>(commit);
     unknown_.reset();
     switch (worker_->last_commit()) {
       case CommitState::kApplied:
-        return diary_.Write(Entry::kApplied, static_cast<int64_t>(commit), absl::StrCat(version_));
+        // Else it may not be on the daemon's disk yet.
+        if (answered) return diary_.Write(Entry::kApplied, number, absl::StrCat(version_));
+        unknown_ = commit;
+        return;
       case CommitState::kNotApplied:
-        return diary_.Write(Entry::kNotApplied, static_cast<int64_t>(commit));
+        return diary_.Write(Entry::kNotApplied, number);
       case CommitState::kUnknown:
         unknown_ = commit;
         return;
