@@ -23,7 +23,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"grpc", paramd::Transport::kGrpc, Wire::kFloat32},       {"grpc-f16", paramd::Transport::kGrpc, Wire::kFloat16},
     {"grpc-bf16", paramd::Transport::kGrpc, Wire::kBfloat16}, {"shm", paramd::Transport::kShm, Wire::kFloat32},
-    {"shm-inplace", paramd::Transport::kShm, Wire::kFloat32},
+    {"shm-inplace", paramd::Transport::kShm, Wire::kFloat32}, {"grpc-tls", paramd::Transport::kGrpc, Wire::kFloat32},
 };
 
 class ParamdPeer : public Peer {

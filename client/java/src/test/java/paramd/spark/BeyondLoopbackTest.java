@@ -23,29 +23,18 @@ import paramd.ServerOptions;
 @Timeout(120)
 final class BeyondLoopbackTest {
   @Test
-  void aFitBeyondLoopbackIsForItselfAlone() throws IOException {
-    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of("spark.driver.bindAddress", "0.0.0.0"))) {
-      final Dataset<Row> train = Mnist.train(cluster, 200);
-      final ParamdClassifier classifier = new ParamdClassifier().setNumWorkers(2).setMaxIter(1);
-      assertEquals(2, classifier.fit(train).summary().numWorkers());
-      assertEquals(2, classifier.setInsecure(true).fit(train).summary().numWorkers());
-    }
-  }
-
-  @Test
-  void theDriverSendsWhatOpensADaemonOfOnesOwn(@TempDir Path folder) throws IOException {
+  void aFitIsForItselfAloneAndBringsWhatOpensADaemonOfOnesOwn(@TempDir Path folder) throws IOException {
     final JobSecrets secrets = JobSecrets.make(List.of("127.0.0.1"));
     final Path ca = Files.writeString(folder.resolve("ca"), secrets.ca());
     final Path token = Files.writeString(folder.resolve("token"), secrets.token());
-    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of());
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of("spark.driver.bindAddress", "0.0.0.0"));
         ParamdServer server = ParamdServer.start(new ServerOptions().secrets(secrets, true))) {
       final Dataset<Row> train = Mnist.train(cluster, 200);
-      final ParamdClassifier classifier =
-          new ParamdClassifier().setNumWorkers(2).setMaxIter(1).setServer(server.address()).setModelName("kept");
-      classifier.setTlsCa(ca.toString());
-      assertThrows(ParamdException.class, () -> classifier.fit(train));
-      classifier.setTokenFile(token.toString());
+      final ParamdClassifier classifier = new ParamdClassifier().setNumWorkers(2).setMaxIter(1);
       assertEquals(2, classifier.fit(train).summary().numWorkers());
+      classifier.setServer(server.address()).setModelName("kept").setTlsCa(ca.toString());
+      assertThrows(ParamdException.class, () -> classifier.fit(train));
+      assertEquals(2, classifier.setTokenFile(token.toString()).fit(train).summary().numWorkers());
     }
   }
 }
