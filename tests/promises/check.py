@@ -10,7 +10,7 @@ HEAD = re.compile(r"^\| promise \| file \| test \|$|^\|[-|]+\|$")
 ROW = re.compile(r"^\| .* \| `(?P<file>[^`]+)` \| (?P<test>[^|]+) \|$")
 # What comes before a test's name, by its file's kind. Shell scripts have it anywhere but in comments.
 BEFORE = {
-    ".cc": r'^TEST_CASE(?:_METHOD)?\((?:\w+, )?"',
+    ".cc": r'^TEST_CASE(?:_METHOD)?\(\s*(?:\w+, )?\s*"',
     ".java": r"^  void ",
     ".py": r"^def ",
     ".sh": r"^[^#\n]*",
