@@ -10,33 +10,15 @@
 namespace paramd::cli {
 namespace {
 
-absl::Status TensorError(const SafetensorsFile& file, const std::string& tensor, const std::string& cause) {
-  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor '", Quoted(tensor), "': ", cause));
-}
-
-// `to`: a path, or a stream.
-template <typename To>
-absl::Status Write(const To& to, const v1::ModelSpec& model, int64_t version, absl::Span<const float> center) {
-  std::vector<SafetensorsTensor> tensors;
-  for (const v1::Tensor& tensor : model.tensors()) {
-    SafetensorsTensor& written = tensors.emplace_back();
-    written.name = tensor.name();
-    written.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    const auto size = ElementCount(written.shape);
-    if (!size || static_cast<uint64_t>(*size) > center.size()) {
-      return absl::InternalError(absl::StrCat("tensor '", tensor.name(), "' reaches beyond the center"));
-    }
-    written.values = center.subspan(0, static_cast<size_t>(*size));
-    center.remove_prefix(static_cast<size_t>(*size));
-  }
-  return WriteSafetensors(
-      to, tensors, {{"model", model.name()}, {"algorithm", model.algorithm()}, {"version", absl::StrCat(version)}});
+absl::Status TensorError(const ModelFile& file, const std::string& tensor, const std::string& cause) {
+  return absl::InvalidArgumentError(absl::StrCat(file.file().path(), ": tensor '", Quoted(tensor), "': ", cause));
 }
 
 }  // namespace
 
-absl::StatusOr<Tensors> TensorsOf(const SafetensorsFile& file) {
-  if (file.tensors().empty()) return absl::InvalidArgumentError(absl::StrCat(file.path(), ": it holds no tensor"));
+absl::StatusOr<Tensors> TensorsOf(const ModelFile& file) {
+  if (file.tensors().empty())
+    return absl::InvalidArgumentError(absl::StrCat(file.file().path(), ": it holds no tensor"));
   Tensors tensors;
   for (const SafetensorsEntry& entry : file.tensors()) {
     if (entry.dtype != "F32") {
@@ -50,7 +32,7 @@ absl::StatusOr<Tensors> TensorsOf(const SafetensorsFile& file) {
   return tensors;
 }
 
-absl::StatusOr<std::vector<float>> ReadCenter(const SafetensorsFile& file, const Tensors& tensors) {
+absl::StatusOr<std::vector<float>> ReadCenter(const ModelFile& file, const Tensors& tensors) {
   std::map<std::string, const SafetensorsEntry*> entries;
   for (const SafetensorsEntry& entry : file.tensors()) entries[entry.name] = &entry;
 
@@ -78,20 +60,10 @@ absl::StatusOr<std::vector<float>> ReadCenter(const SafetensorsFile& file, const
   absl::Span<float> rest = absl::MakeSpan(center);
   for (const SafetensorsEntry* entry : order) {
     const uint64_t size = (entry->end - entry->begin) / sizeof(float);
-    if (auto status = file.Read(*entry, rest.subspan(0, size)); !status.ok()) return status;
+    if (auto status = file.file().Read(*entry, rest.subspan(0, size)); !status.ok()) return status;
     rest.remove_prefix(size);
   }
   return center;
-}
-
-absl::Status WriteCenter(const std::string& path, const v1::ModelSpec& model, int64_t version,
-                         absl::Span<const float> center) {
-  return Write(path, model, version, center);
-}
-
-absl::Status WriteCenter(std::ostream* out, const v1::ModelSpec& model, int64_t version,
-                         absl::Span<const float> center) {
-  return Write(out, model, version, center);
 }
 
 }  // namespace paramd::cli

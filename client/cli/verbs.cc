@@ -21,7 +21,7 @@
 #include "client/cli/text_view.h"
 #include "client/worker.h"
 #include "proto/text.h"
-#include "state/safetensors.h"
+#include "state/model_file.h"
 
 namespace paramd::cli {
 namespace {
@@ -30,11 +30,6 @@ constexpr double kDefaultTimeoutSeconds = 30;
 constexpr double kDefaultWatchSeconds = 2;
 constexpr int64_t kDefaultTableRecords = 20;
 constexpr absl::Duration kWaitInterval = absl::Milliseconds(200);
-
-// As a table or as JSON.
-void Print(const Arguments& arguments, const std::string& text, const OrderedJson& json, std::ostream& out) {
-  out << (arguments.Has("json") ? JsonText(json) : text);
-}
 
 absl::Status Annotate(const absl::Status& status, const std::string& before) {
   return absl::Status(status.code(), absl::StrCat(before, std::string(status.message())));
@@ -63,15 +58,14 @@ std::string WhatBecame(CommitState state) {
   return "";
 }
 
-absl::StatusOr<v1::ModelSpec> SpecOf(const Arguments& arguments) {
-  v1::ModelSpec spec;
-  spec.set_name(arguments.operands()[0]);
-  spec.set_algorithm(arguments.Value("algorithm"));
-  spec.set_consistency(arguments.Value("consistency"));
+absl::Status ReadSpec(const Arguments& arguments, v1::ModelSpec* spec) {
+  spec->set_name(arguments.operands()[0]);
+  spec->set_algorithm(arguments.Value("algorithm"));
+  spec->set_consistency(arguments.Value("consistency"));
   for (const std::string& text : arguments.Values("tensor")) {
     auto tensor = ParseTensor(text);
     if (!tensor.ok()) return tensor.status();
-    *spec.add_tensors() = *std::move(tensor);
+    *spec->add_tensors() = *std::move(tensor);
   }
   std::set<std::string> names;
   for (const std::string& text : arguments.Values("set")) {
@@ -80,12 +74,30 @@ absl::StatusOr<v1::ModelSpec> SpecOf(const Arguments& arguments) {
     if (!names.insert(hyperparameter->name()).second) {
       return UsageError(absl::StrCat("--set gives ", hyperparameter->name(), " twice"));
     }
-    *spec.add_hyperparameters() = *std::move(hyperparameter);
+    *spec->add_hyperparameters() = *std::move(hyperparameter);
   }
-  return spec;
+  return absl::OkStatus();
+}
+
+// What a model's file says, and the command line does not.
+void TakeOver(const ModelFile& file, v1::ModelSpec* spec) {
+  if (!file.whole()) return;
+  if (spec->consistency().empty()) spec->set_consistency(file.spec().consistency());
+  // Another algorithm has other hyperparameters.
+  if (!spec->algorithm().empty() && spec->algorithm() != file.spec().algorithm()) return;
+  spec->set_algorithm(file.spec().algorithm());
+  std::set<std::string> given;
+  for (const v1::Hyperparameter& h : spec->hyperparameters()) given.insert(h.name());
+  for (const v1::Hyperparameter& h : file.spec().hyperparameters()) {
+    if (given.count(h.name()) == 0) *spec->add_hyperparameters() = h;
+  }
 }
 
 }  // namespace
+
+void Print(const Arguments& arguments, const std::string& text, const OrderedJson& json, std::ostream& out) {
+  out << (arguments.Has("json") ? JsonText(json) : text);
+}
 
 std::string ServerAddress(const Arguments& arguments) {
   const char* const environment = std::getenv("PARAMD_SERVER");
@@ -107,8 +119,9 @@ absl::StatusOr<absl::Duration> CallTimeout(const Arguments& arguments) {
 }
 
 absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to) {
-  auto spec = SpecOf(arguments);
-  if (!spec.ok()) return spec.status();
+  v1::ModelSpec described;
+  v1::ModelSpec* const spec = &described;
+  if (auto status = ReadSpec(arguments, spec); !status.ok()) return status;
   const std::string path = arguments.Value("from");
   if (path.empty() && spec->tensors().empty()) {
     return UsageError("create needs tensors: --tensor=NAME:ROWSxCOLS for each, or --from=FILE");
@@ -117,9 +130,10 @@ absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to) 
   std::string source;
   absl::StatusOr<std::vector<float>> center = std::vector<float>();
   if (!path.empty()) {
-    const auto file = SafetensorsFile::Open(path);
+    const auto file = ModelFile::Open(path);
     if (!file.ok()) return file.status();
-    source = file->path();
+    source = file->file().path();
+    TakeOver(*file, spec);
     if (spec->tensors().empty()) {
       auto tensors = TensorsOf(*file);
       if (!tensors.ok()) return tensors.status();
@@ -129,6 +143,9 @@ absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to) 
     if (!center.ok()) return center.status();
   }
 
+  if (spec->algorithm().empty()) {
+    return UsageError("create needs --algorithm=ALGORITHM, or --from=FILE that `paramctl pull` wrote");
+  }
   auto model = admin.CreateModel(*spec);
   if (!model.ok()) return model.status();
   if (!path.empty()) {
@@ -177,8 +194,8 @@ absl::Status Pull(Admin& admin, const Arguments& arguments, const Output& to) {
   const auto pulled = admin.Pull(name, absl::MakeSpan(center));
   if (!pulled.ok()) return pulled.status();
   const bool to_output = IsStandardOutput(path);
-  const auto written = to_output ? WriteCenter(&to.out, model->spec(), pulled->version, center)
-                                 : WriteCenter(path, model->spec(), pulled->version, center);
+  const ModelFileContent content{.spec = model->spec(), .version = pulled->version, .center = {center}};
+  const auto written = to_output ? WriteModelFile(&to.out, content) : WriteModelFile(path, content);
   if (!written.ok()) return written;
   const std::string file = to_output ? "standard output" : path;
   Print(arguments,
@@ -198,7 +215,7 @@ absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to) 
   const std::string& name = arguments.operands()[0];
   const auto timeout = CallTimeout(arguments);
   if (!timeout.ok()) return timeout.status();
-  const auto file = SafetensorsFile::Open(arguments.operands()[1]);
+  const auto file = ModelFile::Open(arguments.operands()[1]);
   if (!file.ok()) return file.status();
   const auto model = admin.GetModel(name);
   if (!model.ok()) return model.status();
@@ -230,9 +247,9 @@ absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to) 
   if (!left.ok()) return Annotate(left, "committed, but could not leave: ");
   const uint64_t incarnation = (*worker)->incarnation();
   Print(arguments,
-        absl::StrCat("committed ", file->path(), " to ", name, " as ", arguments.Value("worker"), " (incarnation ",
-                     incarnation, "): version ", CountText(static_cast<uint64_t>(committed->version)), ", staleness ",
-                     committed->staleness, "\n"),
+        absl::StrCat("committed ", file->file().path(), " to ", name, " as ", arguments.Value("worker"),
+                     " (incarnation ", incarnation, "): version ", CountText(static_cast<uint64_t>(committed->version)),
+                     ", staleness ", committed->staleness, "\n"),
         {{"model", name},
          {"worker", arguments.Value("worker")},
          {"incarnation", incarnation},

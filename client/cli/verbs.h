@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "client/admin.h"
 #include "client/cli/arguments.h"
+#include "client/cli/json_view.h"
 #include "proto/paramd.pb.h"
 
 namespace paramd::cli {
@@ -38,8 +39,12 @@ absl::Status Pull(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ShowHistory(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ShowStatus(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status Verify(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status Wait(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, const Output& to);
+
+// As text, or as JSON with --json.
+void Print(const Arguments& arguments, const std::string& text, const OrderedJson& json, std::ostream& out);
 
 // The verbs' and the program's flags.
 const CommandSpec& ParamctlSpec();

@@ -30,6 +30,10 @@ v1::ModelSpec Model() {
   v1::ModelSpec model;
   model.set_name("mnist");
   model.set_algorithm("adag");
+  model.set_consistency("bounded:3");
+  v1::Hyperparameter* const rate = model.add_hyperparameters();
+  rate->set_name("learning_rate");
+  rate->set_value(0.02);
   v1::Tensor* tensor = model.add_tensors();
   tensor->set_name("w");
   tensor->add_shape(2);
@@ -44,11 +48,13 @@ v1::ModelSpec Model() {
 TEST_CASE("A center comes back from its file, in the model's order") {
   const TemporaryFile temporary;
   const std::vector<float> center = {1, 2, 3, 4, 5, 6};
-  REQUIRE(WriteCenter(temporary.path(), Model(), 42, center).ok());
-  const auto file = SafetensorsFile::Open(temporary.path());
+  REQUIRE(WriteModelFile(temporary.path(), {.spec = Model(), .version = 42, .rounds = 21, .center = {center}}).ok());
+  const auto file = ModelFile::Open(temporary.path());
   REQUIRE(file.ok());
-  CHECK(file->metadata() ==
-        std::map<std::string, std::string>{{"model", "mnist"}, {"algorithm", "adag"}, {"version", "42"}});
+  REQUIRE(file->whole());
+  CHECK(file->version() == 42);
+  CHECK(file->rounds() == 21);
+  CHECK(file->spec().SerializeAsString() == Model().SerializeAsString());
 
   const auto tensors = TensorsOf(*file);
   REQUIRE(tensors.ok());
@@ -66,8 +72,8 @@ TEST_CASE("A center comes back from its file, in the model's order") {
 TEST_CASE("A file whose tensors are not the model's is refused, naming the tensor") {
   const TemporaryFile temporary;
   const std::vector<float> center = {1, 2, 3, 4, 5, 6};
-  REQUIRE(WriteCenter(temporary.path(), Model(), 0, center).ok());
-  const auto file = SafetensorsFile::Open(temporary.path());
+  REQUIRE(WriteModelFile(temporary.path(), {.spec = Model(), .center = {center}}).ok());
+  const auto file = ModelFile::Open(temporary.path());
   REQUIRE(file.ok());
   const auto message = [&](const v1::ModelSpec& model) {
     const auto read = ReadCenter(*file, model.tensors());
@@ -90,14 +96,14 @@ TEST_CASE("A file whose tensors are not the model's is refused, naming the tenso
 TEST_CASE("A center of another length than its model is not written") {
   const TemporaryFile temporary;
   const std::vector<float> center = {1, 2, 3, 4, 5};
-  CHECK(WriteCenter(temporary.path(), Model(), 0, center).code() == absl::StatusCode::kInternal);
+  CHECK(absl::IsInvalidArgument(WriteModelFile(temporary.path(), {.spec = Model(), .center = {center}})));
   CHECK(std::filesystem::file_size(temporary.path()) == 0);
 }
 
 TEST_CASE("A file without tensors makes no model") {
   const TemporaryFile temporary;
   REQUIRE(WriteSafetensors(temporary.path(), {}).ok());
-  const auto file = SafetensorsFile::Open(temporary.path());
+  const auto file = ModelFile::Open(temporary.path());
   REQUIRE(file.ok());
   CHECK(TensorsOf(*file).status().code() == absl::StatusCode::kInvalidArgument);
 }

@@ -160,6 +160,59 @@ TEST_CASE("A center goes in from a file, is committed to, and comes out into a f
   CHECK(workers[0]["state"] == "left");
 }
 
+TEST_CASE("A pulled file alone makes a model of the same kind again, and flags go before what it says") {
+  const House house;
+  house.Must({"create", "m", "--algorithm=adag", "--from", house.Write("in", {1, 2, 3, 4}, 5),
+              "--consistency=bounded:3", "--set", "learning_rate=0.02"});
+  house.Must({"commit", "m", house.Write("delta", {1, 1, 1, 1}, 1), "--worker=a"});
+  const auto before = house.Json({"show", "m", "--json"});
+  house.Must({"pull", "m", house.File("whole")});
+  house.Must({"delete", "m"});
+  house.Must({"create", "m", "--from", house.File("whole")});
+  const auto after = house.Json({"show", "m", "--json"});
+  for (const char* const same : {"algorithm", "consistency", "hyperparameters", "tensors"}) {
+    CHECK(after[same] == before[same]);
+  }
+  house.Must({"pull", "m", house.File("again")});
+  CHECK(house.Read("again", 0) == house.Read("whole", 0));
+
+  house.Must({"create", "n", "--from", house.File("whole"), "--set", "learning_rate=0.5", "--consistency=async"});
+  const auto other = house.Json({"show", "n", "--json"});
+  CHECK(other["hyperparameters"]["learning_rate"] == 0.5);
+  CHECK(other["consistency"] == "async");
+  CHECK(other["algorithm"] == "adag");
+}
+
+TEST_CASE("verify looks at a folder without a server, and names what is damaged") {
+  const std::string state = TemporaryPath("state");
+  {
+    const auto server = Server::Start({.listen = "127.0.0.1:0", .state = {.dir = state}});
+    REQUIRE(server.ok());
+    const auto admin = Admin::Connect((*server)->address());
+    v1::ModelSpec spec;
+    spec.set_name("m");
+    spec.set_algorithm("downpour");
+    spec.add_tensors()->set_name("w");
+    REQUIRE((*admin)->CreateModel(spec).ok());
+  }
+  const auto verify = [&](std::string* out) {
+    std::ostringstream text;
+    std::ostringstream errors;
+    const int code = RunParamctl({"verify", state}, text, errors);
+    *out = text.str() + errors.str();
+    return code;
+  };
+  std::string out;
+  CHECK(verify(&out) == 0);
+  CHECK_THAT(out, Catch::Contains("m version 0"));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(state)) {
+    if (entry.path().extension() == ".safetensors") std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
+  }
+  CHECK(verify(&out) == 1);
+  CHECK_THAT(out, Catch::Contains("DAMAGED") && Catch::Contains("was it cut off?"));
+  std::filesystem::remove_all(state);
+}
+
 TEST_CASE("A file name that is too long is told, naming the file") {
   const House house;
   house.Must({"create", "m", "--algorithm=downpour", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
