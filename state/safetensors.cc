@@ -1,10 +1,10 @@
 #include "state/safetensors.h"
 
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <bit>
@@ -46,7 +46,7 @@ constexpr char kNoChecksum[] = "00000000";
 constexpr size_t kChecksumDigits = 8;
 
 uint32_t Checksum(absl::string_view bytes, uint32_t before = 0) {
-  return static_cast<uint32_t>(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  return libdeflate_crc32(before, bytes.data(), bytes.size());
 }
 
 std::string Digits(uint32_t checksum) { return absl::StrCat(absl::Hex(checksum, absl::kZeroPad8)); }
