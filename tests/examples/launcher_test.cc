@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "examples/mnist/child_process.h"
-#include "tests/examples/idx_bytes.h"
+#include "tests/examples/images.h"
 #include "tests/examples/running.h"
 #include "tests/examples/temporary_folder.h"
 
@@ -21,24 +21,11 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Minutes(2);
 
-// Images of 2 x 2 pixels; the label says which half is the brighter one.
-void WriteData(const TemporaryFolder& folder, const std::string& prefix, int rows) {
-  const auto count = static_cast<uint32_t>(rows);
-  std::string images = IdxHeader(kIdxImages, {count, 2, 2}), labels = IdxHeader(kIdxLabels, {count});
-  for (int i = 0; i < rows; ++i) {
-    const char bright = static_cast<char>(150 + i % 100), dark = static_cast<char>(i % 100);
-    images += i % 2 == 0 ? std::string{bright, bright, dark, dark} : std::string{dark, dark, bright, bright};
-    labels += static_cast<char>(i % 2);
-  }
-  folder.Write(prefix + "-images-idx3-ubyte", images);
-  folder.Write(prefix + "-labels-idx1-ubyte", labels);
-}
-
 class Launched {
  public:
   explicit Launched(const std::vector<std::string>& flags) {
-    WriteData(folder_, "train", 403);
-    WriteData(folder_, "t10k", 50);
+    WriteImages(folder_, "train", 403);
+    WriteImages(folder_, "t10k", 50);
     // A later flag replaces an earlier one.
     std::vector<std::string> command = {"examples/mnist/mnist",
                                         "--paramd=server/paramd",
