@@ -141,6 +141,18 @@ absl::Status Connection::ExplainUnavailable(absl::string_view why) const {
 }
 
 absl::Status Connection::Explain(const absl::Status& status, const grpc::ClientContext* call) const {
+  absl::Status explained = ExplainWhy(status, call);
+  const bool unknown = absl::IsUnauthenticated(explained);
+  // Also a connection that is broken off may have been for its certificate.
+  if (!unknown && !absl::IsUnavailable(explained)) return explained;
+  if (credentials_->Refresh() && unknown) {
+    return absl::UnavailableError(
+        absl::StrCat(explained.message(), " The client's files have changed, so it tries again with what is new."));
+  }
+  return explained;
+}
+
+absl::Status Connection::ExplainWhy(const absl::Status& status, const grpc::ClientContext* call) const {
   if (call != nullptr && call->GetServerTrailingMetadata().count(kAnsweredKey) != 0) return status;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:

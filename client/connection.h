@@ -66,7 +66,7 @@ class Connection {
   absl::Status Pause(grpc::Channel* channel, absl::Time until, Cancellation* cancellation) const;
 
   // Adds the server's address, the likely cause and the next step to an error of the transport. What the server itself
-  // has said when it ended `call` needs none.
+  // has said when it ended `call` needs none. What new files of the client's may mend is UNAVAILABLE.
   absl::Status Explain(const absl::Status& status, const grpc::ClientContext* call = nullptr) const;
 
   // A time of the clock, for gRPC.
@@ -74,6 +74,7 @@ class Connection {
 
  private:
   Connection(Address address, std::unique_ptr<Credentials> credentials, const Clock* clock);
+  absl::Status ExplainWhy(const absl::Status& status, const grpc::ClientContext* call) const;
   absl::Status ExplainUnavailable(absl::string_view why) const;
   // For the control plane.
   std::shared_ptr<grpc::Channel> Channel();

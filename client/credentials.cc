@@ -7,11 +7,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "sync/clock.h"
 
 namespace paramd {
 namespace {
 
 constexpr size_t kMaxToken = 4096;
+// Calls that failed together have it from one look at the files.
+constexpr absl::Duration kMoment = absl::Seconds(1);
 
 void TakeFromEnvironment(const char* name, std::string* option) {
   if (option->empty()) {
@@ -58,9 +61,9 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(Security security
         "insecure (PARAMD_INSECURE=1)"));
   }
   std::unique_ptr<Credentials> credentials(new Credentials(std::move(security), tls));
-  MutexLock lock(&credentials->mutex_);
-  if (auto status = credentials->ReadLocked(); !status.ok()) return status;
-  if (auto status = credentials->ReadTokenLocked(); !status.ok()) return status;
+  MutexLock lock(&credentials->reading_);
+  bool changed = false;
+  if (auto status = credentials->Read(&changed); !status.ok()) return status;
   return credentials;
 }
 
@@ -71,43 +74,60 @@ Credentials::Credentials(Security security, bool tls)
   if (!security.token_file.empty()) token_file_.emplace(std::move(security.token_file));
 }
 
-absl::Status Credentials::ReadLocked() {
-  bool changed = false;
-  const absl::Status status = pem_.Read(&changed);
-  if (status.ok() && changed) ++generation_;
-  return status;
+absl::Status Credentials::Read(bool* changed) {
+  bool pem_changed = false;
+  const absl::Status pem = pem_.Read(&pem_changed);
+  pem_changed = pem_changed && pem.ok();
+  bool token_changed = false;
+  const absl::Status token = ReadToken(&token_changed);
+  *changed = pem_changed || token_changed;
+  MutexLock lock(&mutex_);
+  texts_ = std::make_shared<const Texts>(Texts{.ca = pem_.ca(),
+                                               .certificate = pem_.certificate(),
+                                               .key = pem_.key(),
+                                               .token = token_,
+                                               .generation = texts_->generation + (pem_changed ? 1 : 0)});
+  return pem.ok() ? token : pem;
 }
 
-absl::Status Credentials::ReadTokenLocked() {
+absl::Status Credentials::ReadToken(bool* changed) {
   if (!token_file_.has_value()) return token_.empty() ? absl::OkStatus() : CheckToken("token", token_);
   auto read = token_file_->ReadIfChanged();
   if (!read.ok()) return absl::InvalidArgumentError(absl::StrCat("token_file: ", read.status().message()));
   if (!read->has_value()) return absl::OkStatus();
   const absl::string_view token = absl::StripAsciiWhitespace(**read);
   if (auto status = CheckToken(absl::StrCat("token_file: ", token_file_->path()), token); !status.ok()) return status;
+  *changed = *changed || token != token_;
   token_ = std::string(token);
   return absl::OkStatus();
 }
 
-std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannel() {
+std::shared_ptr<const Credentials::Texts> Credentials::texts() const {
+  MutexLock lock(&mutex_);
+  return texts_;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannel() const {
   if (!tls_) return grpc::InsecureChannelCredentials();
-  MutexLock lock(&mutex_);
-  ReadLocked().IgnoreError();
+  const std::shared_ptr<const Texts> now = texts();
   return grpc::SslCredentials(
-      {.pem_root_certs = pem_.ca(), .pem_private_key = pem_.key(), .pem_cert_chain = pem_.certificate()});
+      {.pem_root_certs = now->ca, .pem_private_key = now->key, .pem_cert_chain = now->certificate});
 }
 
-uint64_t Credentials::generation() {
-  if (!tls_) return 0;
-  MutexLock lock(&mutex_);
-  ReadLocked().IgnoreError();
-  return generation_;
+uint64_t Credentials::generation() const { return texts()->generation; }
+
+void Credentials::Authorize(grpc::ClientContext* call) const {
+  const std::shared_ptr<const Texts> now = texts();
+  if (!now->token.empty()) call->AddMetadata("authorization", absl::StrCat("Bearer ", now->token));
 }
 
-void Credentials::Authorize(grpc::ClientContext* call) {
-  MutexLock lock(&mutex_);
-  ReadTokenLocked().IgnoreError();
-  if (!token_.empty()) call->AddMetadata("authorization", absl::StrCat("Bearer ", token_));
+bool Credentials::Refresh() {
+  MutexLock lock(&reading_);
+  bool changed = false;
+  Read(&changed).IgnoreError();
+  const absl::Time now = Clock::Steady()->Now();
+  if (changed) changed_ = now;
+  return now < changed_ + kMoment;
 }
 
 }  // namespace paramd

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/security.h"
 #include "files/watched_file.h"
 #include "proto/address.h"
@@ -27,26 +28,44 @@ class Credentials {
 
   bool tls() const { return tls_; }
 
-  // For a new channel. `generation` grows when files have changed, after which a new channel has other credentials;
-  // what can't be used then is as if it had not changed.
-  std::shared_ptr<grpc::ChannelCredentials> ForChannel();
-  uint64_t generation();
+  // For a new channel. `generation` grows when files have changed, after which a new channel has other credentials.
+  std::shared_ptr<grpc::ChannelCredentials> ForChannel() const;
+  uint64_t generation() const;
 
   // Puts the token, if there is one, into a call.
-  void Authorize(grpc::ClientContext* call);
+  void Authorize(grpc::ClientContext* call) const;
+
+  // After a call that failed for want of credentials, maybe: looks at the files. Whether there is anything new since a
+  // moment ago, so that it is worth another try. What can't be used is as if it had not changed.
+  bool Refresh();
 
  private:
+  // What is in use.
+  struct Texts {
+    std::string ca;
+    std::string certificate;
+    std::string key;
+    std::string token;
+    uint64_t generation = 0;
+  };
+
   Credentials(Security security, bool tls);
-  absl::Status ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ReadTokenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes what is new and can be used; `*changed`: whether there was any.
+  absl::Status Read(bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
+  absl::Status ReadToken(bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
+  std::shared_ptr<const Texts> texts() const;
 
   const bool tls_;
 
-  Mutex mutex_;
-  PemFiles pem_ ABSL_GUARDED_BY(mutex_);
-  std::optional<WatchedFile> token_file_ ABSL_GUARDED_BY(mutex_);
-  std::string token_ ABSL_GUARDED_BY(mutex_);
-  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Held while files are read, by nobody but those who wait for what is in them.
+  Mutex reading_;
+  PemFiles pem_ ABSL_GUARDED_BY(reading_);
+  std::optional<WatchedFile> token_file_ ABSL_GUARDED_BY(reading_);
+  std::string token_ ABSL_GUARDED_BY(reading_);
+  absl::Time changed_ ABSL_GUARDED_BY(reading_) = absl::InfinitePast();
+
+  mutable Mutex mutex_;
+  std::shared_ptr<const Texts> texts_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const Texts>();
 };
 
 }  // namespace paramd

@@ -92,7 +92,6 @@ absl::StatusOr<std::unique_ptr<Access>> Access::Load(AccessOptions options) {
 }
 
 absl::StatusOr<bool> Access::Reload() {
-  MutexLock lock(&mutex_);
   if (!file_.has_value()) return false;
   const auto wrong = [this](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat("--token_file=", options_.token_file, ": ", what));
@@ -102,6 +101,7 @@ absl::StatusOr<bool> Access::Reload() {
   if (!text->has_value()) return false;
   auto tokens = Tokens::Parse(**text);
   if (!tokens.ok()) return wrong(tokens.status().message());
+  MutexLock lock(&mutex_);
   tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
   ++generation_;
   return true;

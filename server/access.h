@@ -64,7 +64,7 @@ class Access {
   static absl::StatusOr<std::unique_ptr<Access>> Load(AccessOptions options);
 
   // Looks at the file. True if there were other tokens in it, which count from now on, also for streams that are open;
-  // INVALID_ARGUMENT if it can't be used, and those from before go on.
+  // INVALID_ARGUMENT if it can't be used, and those from before go on. One at a time.
   absl::StatusOr<bool> Reload();
 
   // At the beginning of a call. `rule` may be null. UNAUTHENTICATED without a token that is known, PERMISSION_DENIED if
@@ -86,13 +86,14 @@ class Access {
 
  private:
   explicit Access(AccessOptions options);
-  absl::Status ReadLocked(bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Identify(const grpc::ServerContextBase& call, Principal* principal) const;
 
   const AccessOptions options_;
 
+  // Of whoever reloads.
+  std::optional<WatchedFile> file_;
+
   mutable Mutex mutex_;
-  std::optional<WatchedFile> file_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Tokens> tokens_ ABSL_GUARDED_BY(mutex_);  // null: no tokens are asked for
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time next_refusal_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

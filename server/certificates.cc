@@ -26,35 +26,41 @@ class Certificates::Listening : public grpc::ServerCredentials {
   grpc_server_credentials* const credentials_;
 };
 
+Certificates::Certificates(PemFiles files) : files_(std::move(files)) {}
+
 absl::StatusOr<std::unique_ptr<Certificates>> Certificates::Load(const std::string& certificate, const std::string& key,
                                                                  const std::string& client_ca) {
-  PemFiles files(/*prefix=*/"--", certificate, key, client_ca, "tls_client_ca");
-  bool changed = false;
-  if (auto status = files.Read(&changed); !status.ok()) return status;
-  return std::unique_ptr<Certificates>(new Certificates(std::move(files)));
+  std::unique_ptr<Certificates> certificates(
+      new Certificates(PemFiles(/*prefix=*/"--", certificate, key, client_ca, "tls_client_ca")));
+  if (const auto read = certificates->Reload(); !read.ok()) return read.status();
+  return certificates;
 }
 
 std::shared_ptr<grpc::ServerCredentials> Certificates::credentials() {
   MutexLock lock(&mutex_);
-  return std::make_shared<Listening>(this, !files_.ca().empty());
+  return std::make_shared<Listening>(this, !client_ca_.empty());
 }
 
 absl::StatusOr<bool> Certificates::Reload() {
-  MutexLock lock(&mutex_);
   bool changed = false;
   if (auto status = files_.Read(&changed); !status.ok()) return status;
-  fresh_ = fresh_ || changed;
-  return changed;
+  if (!changed) return false;
+  MutexLock lock(&mutex_);
+  certificate_ = files_.certificate();
+  key_ = files_.key();
+  client_ca_ = files_.ca();
+  fresh_ = true;
+  return true;
 }
 
 grpc_ssl_certificate_config_reload_status Certificates::Fetch(void* self, grpc_ssl_server_certificate_config** config) {
   auto& certificates = *static_cast<Certificates*>(self);
   MutexLock lock(&certificates.mutex_);
   if (!std::exchange(certificates.fresh_, false)) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
-  const PemFiles& files = certificates.files_;
-  const grpc_ssl_pem_key_cert_pair pair{.private_key = files.key().c_str(), .cert_chain = files.certificate().c_str()};
+  const grpc_ssl_pem_key_cert_pair pair{.private_key = certificates.key_.c_str(),
+                                        .cert_chain = certificates.certificate_.c_str()};
   // gRPC wants authorities also where it asks for no certificates, and aborts without.
-  const std::string& ca = files.ca().empty() ? files.certificate() : files.ca();
+  const std::string& ca = certificates.client_ca_.empty() ? certificates.certificate_ : certificates.client_ca_;
   *config = grpc_ssl_server_certificate_config_create(ca.c_str(), &pair, 1);
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }

@@ -28,19 +28,24 @@ class Certificates {
   std::shared_ptr<grpc::ServerCredentials> credentials();
 
   // Looks at the files. True if there was something new; INVALID_ARGUMENT if that can't be used, and what was read
-  // before goes on.
+  // before goes on. One at a time.
   absl::StatusOr<bool> Reload();
 
  private:
   class Listening;
 
-  explicit Certificates(PemFiles files) : files_(std::move(files)) {}
+  explicit Certificates(PemFiles files);
   // gRPC asks with each connection.
   static grpc_ssl_certificate_config_reload_status Fetch(void* self, grpc_ssl_server_certificate_config** config);
 
+  // Of whoever reloads.
+  PemFiles files_;
+
   Mutex mutex_;
-  PemFiles files_ ABSL_GUARDED_BY(mutex_);
-  bool fresh_ ABSL_GUARDED_BY(mutex_) = true;  // gRPC has not got it yet
+  std::string certificate_ ABSL_GUARDED_BY(mutex_);
+  std::string key_ ABSL_GUARDED_BY(mutex_);
+  std::string client_ca_ ABSL_GUARDED_BY(mutex_);
+  bool fresh_ ABSL_GUARDED_BY(mutex_) = false;  // gRPC has not got it yet
 };
 
 }  // namespace paramd

@@ -567,8 +567,12 @@ void Server::Impl::Tell(const ModelEvent& event) {
 }
 
 void Server::Impl::Reload() {
+  // A file system may take its time.
+  if (certificates_ != nullptr || !options_.token_file.empty()) Pollers::StepAside();
   if (certificates_ != nullptr) TellReload("certificates", certificates_->Reload(), &certificates_problem_);
   TellReload("tokens", access_->Reload(), &tokens_problem_);
+  MutexLock lock(&mutex_);
+  next_reload_ = Clock::Steady()->Now() + kReloadInterval;
 }
 
 void Server::Impl::TellReload(absl::string_view what, const absl::StatusOr<bool>& changed, absl::Status* problem) {
@@ -604,12 +608,12 @@ void Server::Impl::Tick() {
       {
         MutexLock lock(&mutex_);
         reload = now >= next_reload_;
-        if (reload) next_reload_ = now + kReloadInterval;
+        if (reload) next_reload_ = absl::InfiniteFuture();
         late = now - std::max(due, last_tick_ + interval);
         last_tick_ = now;
       }
-      if (reload) Reload();
       models_.Tick(late > kOverslept ? late : absl::ZeroDuration());
+      if (reload) Reload();
     });
   }
 }
