@@ -173,7 +173,8 @@ TEST_CASE("Every algorithm with every consistency goes on after a restart as if 
     if (!checked.ok()) continue;  // one without a server
     const auto half = algorithm->make_server(checked->hyperparameters);
     for (const std::string consistency : {"async", "bounded:1", "sync"}) {
-      if (half->own_centers()) continue;
+      // Other tests of this program bring algorithms that throw.
+      if (half->own_centers() || absl::StrContains(algorithm->name, "throw")) continue;
       const v1::ModelSpec spec = MakeSpec(algorithm->name, kBlockFloats + 2, consistency);
       INFO(algorithm->name << " " << consistency);
       const bool sync = consistency == "sync";
