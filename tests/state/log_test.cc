@@ -157,8 +157,6 @@ std::vector<Record> WriteSome(const Folder& folder, bool close_cleanly = true) {
   return written;
 }
 
-}  // namespace
-
 TEST_CASE("A log gives back what was appended, in its order, over several segments and openings") {
   const Folder folder;
   std::vector<Record> written = WriteSome(folder);
@@ -479,4 +477,5 @@ TEST_CASE("What was said to be on disk is there after a kill -9, and nothing els
   }
 }
 
+}  // namespace
 }  // namespace paramd
