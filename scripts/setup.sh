@@ -17,7 +17,7 @@ readonly repo
 # To build everything in Bazel's care, and to run it.
 readonly packages=(
   bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
-  g++ clang-14 clang-format-14
+  g++ clang-14 clang-format-14 libclang-rt-14-dev
   protobuf-compiler protobuf-compiler-grpc
   libabsl-dev libdeflate-dev libeigen3-dev libgrpc++-dev libprotobuf-dev libspdlog-dev libssl-dev zlib1g-dev
   catch2 libbenchmark-dev nlohmann-json3-dev

@@ -1,0 +1,132 @@
+// Files that users give: safetensors, flags, IDX; and a daemon's own log.
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/cli/safetensors.h"
+#include "examples/mnist/idx.h"
+#include "flags/command_line.h"
+#include "state/log.h"
+#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/targets.h"
+
+ABSL_FLAG(bool, fuzz_bool, false, "");
+ABSL_FLAG(int, fuzz_int, 0, "");
+ABSL_FLAG(std::string, fuzz_text, "", "");
+ABSL_FLAG(std::vector<std::string>, fuzz_list, {}, "");
+ABSL_FLAG(absl::Duration, fuzz_duration, absl::ZeroDuration(), "");
+
+namespace paramd {
+namespace {
+
+// Larger ones take time, and no other way.
+constexpr uint64_t kMaxFloats = 1 << 16;
+
+void FuzzSafetensors(std::string_view input) {
+  const MemoryFile file(input);
+  const auto opened = cli::SafetensorsFile::Open(file.path());
+  if (!opened.ok()) return;
+  for (const cli::SafetensorsEntry& tensor : opened->tensors()) {
+    FUZZ_CHECK(tensor.begin <= tensor.end && tensor.end <= input.size());
+    const uint64_t floats = (tensor.end - tensor.begin) / sizeof(float);
+    if (floats > kMaxFloats) continue;
+    std::vector<float> values(floats);
+    opened->Read(tensor, absl::MakeSpan(values)).IgnoreError();
+  }
+}
+
+void FuzzFlags(std::string_view input) {
+  // Devices have no end.
+  if (input.find("flagfile") != std::string_view::npos) return;
+  const MemoryFile file(input);
+  const std::string flag = absl::StrCat("--flagfile=", file.path());
+  const char* const arguments[] = {"fuzz", flag.c_str()};
+  ParseFlags(2, arguments, Repeated::kRefused).IgnoreError();
+}
+
+// Its first byte is the rank.
+void FuzzIdx(std::string_view input) {
+  if (input.empty()) return;
+  const MemoryFile file(input.substr(1));
+  const int rank = static_cast<unsigned char>(input[0]) % 4;
+  const auto array = mnist::ReadIdx(file.path(), rank);
+  if (!array.ok()) return;
+  FUZZ_CHECK(array->shape.size() == static_cast<size_t>(rank));
+  int64_t values = 1;
+  for (const int64_t dimension : array->shape) values *= dimension;
+  FUZZ_CHECK(array->values.size() == static_cast<size_t>(values));
+}
+
+// Makes the checksums of a segment right, as far as there are records: else nothing gets past the first.
+std::string Resealed(std::string_view input) {
+  std::string bytes(input);
+  const auto number = [&](size_t at, auto* to) { std::memcpy(to, &bytes[at], sizeof(*to)); };
+  const auto crc = [&](uint32_t begin, size_t at, size_t length) {
+    return static_cast<uint32_t>(crc32(begin, reinterpret_cast<const Bytef*>(&bytes[at]), static_cast<uInt>(length)));
+  };
+  const auto seal = [&](size_t at, uint32_t sum) { std::memcpy(&bytes[at], &sum, sizeof(sum)); };
+  if (bytes.size() < kSegmentHeaderBytes) return bytes;
+  seal(24, crc(0, 0, 24));
+  for (size_t at = kSegmentHeaderBytes; bytes.size() - at >= kRecordHeaderBytes;) {
+    uint32_t head = 0;
+    uint64_t payload = 0;
+    number(at + 4, &head);
+    number(at + 8, &payload);
+    const uint32_t sum = crc(crc(0, 8, 8), at + 4, kRecordHeaderBytes - 4);
+    seal(at, sum);
+    const size_t body = at + kRecordHeaderBytes;
+    if (head == 0 && payload == 0) {
+      at = body;
+      continue;
+    }
+    const size_t left = bytes.size() - body;
+    if (payload > left || head > left - payload || left - payload - head < 4) break;
+    const size_t length = head + static_cast<size_t>(payload);
+    seal(body + length, crc(sum, body, length));
+    at = (body + length + 4 + 7) / 8 * 8;
+    if (at > bytes.size()) break;
+  }
+  return bytes;
+}
+
+// Its first byte says whether the checksums are made right; then the bytes of the one segment that there is.
+void FuzzLog(std::string_view input) {
+  if (input.empty()) return;
+  const std::string bytes = input[0] % 2 != 0 ? Resealed(input.substr(1)) : std::string(input.substr(1));
+  static const std::string folder = [] {
+    std::string pattern = std::filesystem::temp_directory_path() / "paramd_fuzz_XXXXXX";
+    FUZZ_CHECK(mkdtemp(pattern.data()) != nullptr);
+    return pattern;
+  }();
+  const std::string segment = folder + "/0000000001.log";
+  std::ofstream(segment, std::ios::binary) << bytes;
+  uint64_t last = 0;
+  const auto state = Log::Read(
+      folder,
+      [&](const LogRecord& record) {
+        FUZZ_CHECK(record.position > last);
+        FUZZ_CHECK(record.head.size() + record.payload.size() <= input.size());
+        last = record.position;
+        return absl::OkStatus();
+      },
+      nullptr);
+  if (state.ok()) FUZZ_CHECK(state->bytes <= input.size());
+  std::filesystem::remove(segment);
+}
+
+const FuzzTargetRegistration safetensors("safetensors", FuzzSafetensors);
+const FuzzTargetRegistration flags("flags", FuzzFlags);
+const FuzzTargetRegistration idx("idx", FuzzIdx);
+const FuzzTargetRegistration log("log", FuzzLog);
+
+}  // namespace
+}  // namespace paramd
