@@ -4,6 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "sync/clock.h"
 
 namespace paramd {
 
@@ -43,10 +44,10 @@ absl::StatusOr<const Batch*> Prefetcher::Next() {
 }
 
 bool Prefetcher::AtEpochEnd(absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = Clock::Steady()->Now() + patience;
   MutexLock lock(&mutex_);
   while (queue_.empty() && reading_ && !cancelled_) {
-    if (filled_.WaitWithTimeout(&mutex_, deadline - absl::Now())) break;
+    if (filled_.WaitWithTimeout(&mutex_, deadline - Clock::Steady()->Now())) break;
   }
   return !queue_.empty() && queue_.front() == nullptr;
 }

@@ -23,6 +23,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/identity.h"
+#include "sync/clock.h"
 
 namespace paramd {
 namespace {
@@ -127,7 +128,7 @@ class FolderLock {
 
  private:
   FileDescriptor Take(bool* timed_out) const {
-    const absl::Time deadline = absl::Now() + kLockTimeout;
+    const absl::Time deadline = Clock::Steady()->Now() + kLockTimeout;
     while (true) {
       FileDescriptor file(openat(folder_, name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
       struct stat own {};
@@ -140,7 +141,7 @@ class FolderLock {
       } else if (errno != EWOULDBLOCK && errno != EINTR) {
         return FileDescriptor();
       }
-      if (absl::Now() >= deadline) {
+      if (Clock::Steady()->Now() >= deadline) {
         *timed_out = true;
         return FileDescriptor();
       }

@@ -38,6 +38,7 @@
 #include "server/port_file.h"
 #include "server/reflection.h"
 #include "server/server.h"
+#include "sync/clock.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:5000",
           "where to listen: HOST:PORT (port 0: the system chooses) or unix:PATH");
@@ -228,9 +229,9 @@ void PrintAlgorithms() {
 
 // Whether one of `signals`, which are blocked, comes within `timeout`.
 bool AwaitSignal(const sigset_t& signals, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Clock::Steady()->Now() + timeout;
   while (true) {
-    const timespec left = absl::ToTimespec(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+    const timespec left = absl::ToTimespec(std::max(deadline - Clock::Steady()->Now(), absl::ZeroDuration()));
     if (sigtimedwait(&signals, nullptr, &left) > 0) return true;
     if (errno != EINTR) return false;
   }

@@ -34,6 +34,7 @@
 #include "server/streams.h"
 #include "server/unary_call.h"
 #include "shm/segment_server.h"
+#include "sync/clock.h"
 
 namespace paramd {
 namespace {
@@ -626,13 +627,15 @@ void Server::Impl::ShutDownTransport(absl::Time deadline) {
     MutexLock lock(&mutex);
     absl::Time next = deadline + kLastWrites;
     while (!ended) {
-      ended_changed.WaitWithTimeout(&mutex, next - absl::Now());
-      if (ended || absl::Now() < next) continue;
+      ended_changed.WaitWithTimeout(&mutex, next - Clock::Steady()->Now());
+      if (ended || Clock::Steady()->Now() < next) continue;
       CutConnections(bound_);
-      next = absl::Now() + kLastWrites;
+      next = Clock::Steady()->Now() + kLastWrites;
     }
   });
-  server_->Shutdown(absl::ToChronoTime(deadline));
+  const absl::Duration left = std::max(deadline - Clock::Steady()->Now(), absl::ZeroDuration());
+  server_->Shutdown(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(absl::ToInt64Milliseconds(left), GPR_TIMESPAN)));
   {
     MutexLock lock(&mutex);
     ended = true;
@@ -658,9 +661,9 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   others_.Drain();
   // A connection lasts until its client closes it, and a worker that is busy with its model has nobody who would: once
   // no exchange is under way, they are cut.
-  absl::Time end = absl::Now() + grace;
+  absl::Time end = Clock::Steady()->Now() + grace;
   if (sessions_.AwaitNone(end) && others_.AwaitNone(end)) {
-    end = std::min(end, absl::Now() + kLastCalls);
+    end = std::min(end, Clock::Steady()->Now() + kLastCalls);
   } else {
     sessions_.Abandon();
   }

@@ -9,6 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "sync/clock.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -49,7 +50,8 @@ class Streams {
   bool AwaitNone(absl::Time deadline) {
     MutexLock lock(&mutex_);
     while (!streams_.empty()) {
-      if (none_.WaitWithTimeout(&mutex_, deadline - absl::Now()) && absl::Now() >= deadline) break;
+      if (none_.WaitWithTimeout(&mutex_, deadline - Clock::Steady()->Now()) && Clock::Steady()->Now() >= deadline)
+        break;
     }
     return streams_.empty();
   }

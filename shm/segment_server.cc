@@ -18,6 +18,7 @@
 #include "process/descriptors.h"
 #include "process/system_call.h"
 #include "shm/handshake.h"
+#include "sync/clock.h"
 
 namespace paramd {
 namespace {
@@ -191,7 +192,7 @@ size_t SegmentServer::segments() const {
 void SegmentServer::Run() {
   std::vector<pollfd> polled;
   while (true) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = Clock::Steady()->Now();
     const bool accepting = now >= accept_after_;
     absl::Time wake = accepting ? absl::InfiniteFuture() : accept_after_;
     // What is not held any more is found by looking: until then its watch would keep the memory.
@@ -207,7 +208,7 @@ void SegmentServer::Run() {
     if (poll(polled.data(), polled.size(), static_cast<int>(timeout_ms)) < 0) continue;
     if (polled[0].revents != 0) return;
     // Those that ended make room for new ones.
-    const absl::Time after = absl::Now();
+    const absl::Time after = Clock::Steady()->Now();
     auto event = polled.begin() + 2;
     for (auto it = connections_.begin(); it != connections_.end(); ++event) {
       const bool keep = event->revents != 0 ? Handle(&*it) : after < it->deadline;
@@ -228,7 +229,7 @@ void SegmentServer::Accept() {
         RetryInterrupted([&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
     if (!accepted.valid()) {
       if (errno == ECONNABORTED) continue;
-      if (errno != EAGAIN) accept_after_ = absl::Now() + kAcceptPause;
+      if (errno != EAGAIN) accept_after_ = Clock::Steady()->Now() + kAcceptPause;
       return;
     }
     absl::Status refusal = CheckPeer(accepted.get());
@@ -247,7 +248,7 @@ void SegmentServer::Accept() {
       SendMessage(accepted.get(), EncodeSegmentAnswer(0, refusal), -1);
       continue;
     }
-    connections_.push_back({std::move(accepted), absl::Now() + options_.request_timeout});
+    connections_.push_back({std::move(accepted), Clock::Steady()->Now() + options_.request_timeout});
   }
 }
 
@@ -282,7 +283,7 @@ absl::Status SegmentServer::Grant(uint64_t bytes, Connection* connection) {
   }
   const auto fits = [&] { return bytes <= options_.max_bytes && memory_->bytes() <= options_.max_bytes - bytes; };
   if (!fits()) {
-    const absl::Time since = absl::Now() - options_.unused_timeout;
+    const absl::Time since = Clock::Steady()->Now() - options_.unused_timeout;
     GiveUp([since](const Granted& granted) { return !granted.used && granted.since <= since; });
   }
   if (!fits()) {
@@ -301,7 +302,9 @@ absl::Status SegmentServer::Grant(uint64_t bytes, Connection* connection) {
     do {
       id = RandomId();
     } while (
-        !segments_.emplace(id, Granted{.segment = segment, .socket = connection->socket.get(), .since = absl::Now()})
+        !segments_
+             .emplace(id,
+                      Granted{.segment = segment, .socket = connection->socket.get(), .since = Clock::Steady()->Now()})
              .second);
   }
   connection->segment = id;

@@ -22,6 +22,7 @@
 #include "client/worker.h"
 #include "proto/text.h"
 #include "state/model_file.h"
+#include "sync/clock.h"
 
 namespace paramd::cli {
 namespace {
@@ -313,7 +314,7 @@ absl::Status Wait(Admin& admin, const Arguments& arguments, const Output& to) {
   if (!workers.ok()) return workers.status();
   const auto timeout = CallTimeout(arguments);
   if (!timeout.ok()) return timeout.status();
-  const absl::Time deadline = arguments.Has("timeout") ? absl::Now() + *timeout : absl::InfiniteFuture();
+  const absl::Time deadline = arguments.Has("timeout") ? Clock::Steady()->Now() + *timeout : absl::InfiniteFuture();
 
   while (true) {
     const auto model = admin.GetModel(name);
@@ -330,13 +331,13 @@ absl::Status Wait(Admin& admin, const Arguments& arguments, const Output& to) {
             {{"model", name}, {"workers", outcome.joined}, {"version", model->version()}}, to.out);
       return absl::OkStatus();
     }
-    if (absl::Now() >= deadline) {
+    if (Clock::Steady()->Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "the workers of '", name, "' were not done after ", DurationText(absl::ToDoubleSeconds(*timeout)), ": ",
           outcome.joined, " joined (awaited: at least ", *workers, ")",
           outcome.live.empty() ? "" : ", still live: " + absl::StrJoin(outcome.live, ", ")));
     }
-    absl::SleepFor(std::min(kWaitInterval, deadline - absl::Now()));
+    absl::SleepFor(std::min(kWaitInterval, deadline - Clock::Steady()->Now()));
   }
 }
 

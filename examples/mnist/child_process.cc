@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "examples/mnist/report.h"
 #include "process/system_call.h"
+#include "sync/clock.h"
 
 namespace paramd {
 namespace {
@@ -102,10 +103,10 @@ std::optional<int> ChildProcess::ExitCode() {
 }
 
 std::optional<int> ChildProcess::Wait(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Clock::Steady()->Now() + timeout;
   while (true) {
     const std::optional<int> exit_code = ExitCode();
-    if (exit_code.has_value() || absl::Now() >= deadline) return exit_code;
+    if (exit_code.has_value() || Clock::Steady()->Now() >= deadline) return exit_code;
     absl::SleepFor(kPollInterval);
   }
 }
@@ -147,9 +148,9 @@ void ChildGroup::Stop(absl::Duration grace) {
   MutexLock lock(&mutex_);
   stopped_ = true;
   for (const auto& child : children_) child->Signal(SIGTERM);
-  const absl::Time deadline = absl::Now() + grace;
+  const absl::Time deadline = Clock::Steady()->Now() + grace;
   for (const auto& child : children_) {
-    if (child->Wait(deadline - absl::Now()).has_value()) continue;
+    if (child->Wait(deadline - Clock::Steady()->Now()).has_value()) continue;
     child->Signal(SIGKILL);
     child->Wait(absl::InfiniteDuration());
   }

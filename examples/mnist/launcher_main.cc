@@ -39,6 +39,7 @@
 #include "examples/mnist/stop_signal.h"
 #include "flags/command_line.h"
 #include "proto/address.h"
+#include "sync/clock.h"
 
 ABSL_FLAG(std::string, server, "", "a running daemon, HOST:PORT or unix:PATH; empty: start one");
 ABSL_FLAG(std::string, paramd, "", "the daemon to start; empty: ../../server/paramd beside this program");
@@ -335,8 +336,8 @@ absl::StatusOr<std::string> Launcher::StartDaemon() {
   const auto daemon = daemon_.Start(command, folder_->Path("paramd.log"));
   if (!daemon.ok()) return daemon.status();
   daemon_process_ = *daemon;
-  const absl::Time deadline = absl::Now() + kDaemonStartTimeout;
-  while (absl::Now() < deadline) {
+  const absl::Time deadline = Clock::Steady()->Now() + kDaemonStartTimeout;
+  while (Clock::Steady()->Now() < deadline) {
     if (const absl::Status status = CheckDaemon(); !status.ok()) return status;
     const auto content = ReadFile(port_file);
     int port = 0;

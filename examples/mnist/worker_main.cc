@@ -32,6 +32,7 @@
 #include "flags/command_line.h"
 #include "process/tuning.h"
 #include "proto/address.h"
+#include "sync/clock.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:5000", "the daemon, HOST:PORT or unix:PATH");
 ABSL_FLAG(std::string, model, "mnist", "the model to join");
@@ -89,8 +90,8 @@ class Progress {
     if (steps.empty()) return absl::OkStatus();
     const StepResult& last = steps.back();
     const bool at_end = last.epoch >= static_cast<double>(absl::GetFlag(FLAGS_epochs));
-    if (absl::Now() < next_ && !at_end) return absl::OkStatus();
-    next_ = absl::Now() + kProgressInterval;
+    if (Clock::Steady()->Now() < next_ && !at_end) return absl::OkStatus();
+    next_ = Clock::Steady()->Now() + kProgressInterval;
     const double samples = static_cast<double>(last.step * absl::GetFlag(FLAGS_batch_size));
     const WorkerProgress progress{.epoch = last.epoch,
                                   .epochs = absl::GetFlag(FLAGS_epochs),

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "examples/mnist/paths.h"
 #include "examples/mnist/report.h"
+#include "sync/clock.h"
 
 namespace paramd {
 namespace {
@@ -55,14 +56,14 @@ HostedDaemon::~HostedDaemon() {
 }
 
 absl::Status HostedDaemon::Await(const std::string& port_file) {
-  const absl::Time deadline = absl::Now() + kStartTimeout;
+  const absl::Time deadline = Clock::Steady()->Now() + kStartTimeout;
   while (true) {
     const auto content = ReadFile(port_file);
     if (content.ok() && absl::SimpleAtoi(*content, &port_)) return absl::OkStatus();
     if (process_->ExitCode().has_value()) {
       return absl::UnavailableError(absl::StrCat("the daemon ", process_->Ended(kOutputLines)));
     }
-    if (absl::Now() >= deadline) {
+    if (Clock::Steady()->Now() >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("the daemon did not write its port:\n", process_->LastOutput(kOutputLines)));
     }

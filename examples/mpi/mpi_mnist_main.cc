@@ -36,6 +36,7 @@
 #include "flags/command_line.h"
 #include "process/tuning.h"
 #include "proto/address.h"
+#include "sync/clock.h"
 
 ABSL_FLAG(std::string, server, "",
           "a running daemon, HOST:PORT or unix:PATH: MPI is not used then; empty: rank 0 starts one");
@@ -270,7 +271,7 @@ absl::Status Job::TakePart(const absl::Status& prepared) {
 }
 
 void Job::TellLateRank0(const absl::Status& status, Admin* admin, Launch* launch) const {
-  const absl::Time deadline = absl::Now() + absl::GetFlag(FLAGS_join_timeout);
+  const absl::Time deadline = Clock::Steady()->Now() + absl::GetFlag(FLAGS_join_timeout);
   for (bool late = false; true; late = true) {
     const auto now = admin->GetStatus();
     if (!now.ok()) return;
@@ -279,7 +280,7 @@ void Job::TellLateRank0(const absl::Status& status, Admin* admin, Launch* launch
       if (late) TellEnd(status);
       return;
     }
-    if (absl::Now() >= deadline) break;
+    if (Clock::Steady()->Now() >= deadline) break;
     absl::SleepFor(kPollInterval);
   }
   std::fprintf(stderr, "mpi_mnist: rank %d: rank 0 of this launch has not come, and won't count this rank\n",
@@ -322,14 +323,14 @@ absl::Status Job::TrainShare() {
 }
 
 absl::Status Job::AwaitOthers(Admin* admin, Launch* launch) const {
-  const absl::Time join_deadline = absl::Now() + absl::GetFlag(FLAGS_join_timeout);
+  const absl::Time join_deadline = Clock::Steady()->Now() + absl::GetFlag(FLAGS_join_timeout);
   const absl::Duration patience = MakeWorkerOptions().rpc_timeout;
-  absl::Time connected = absl::Now();
+  absl::Time connected = Clock::Steady()->Now();
   while (true) {
     const auto status = admin->GetStatus();
     if (!status.ok()) return status.status();
     launch->Update(*status);
-    const absl::Time now = absl::Now();
+    const absl::Time now = Clock::Steady()->Now();
     if (status->sessions() > 0) connected = now;
     const bool training = launch->any_live() && now < connected + patience;
     if (!training && (launch->all_came() || now >= join_deadline)) return absl::OkStatus();
