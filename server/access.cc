@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "server/model_event.h"
+#include "sync/clock.h"
 
 namespace paramd {
 namespace {
@@ -178,7 +178,7 @@ void Access::Tell(const grpc::ServerContextBase& call, const MethodRule* rule, c
   uint64_t untold = 0;
   if (refused) {
     MutexLock lock(&mutex_);
-    const absl::Time now = absl::Now();
+    const absl::Time now = Clock::Steady()->Now();
     if (now < next_refusal_) {
       ++untold_refusals_;
       return;

@@ -15,6 +15,7 @@ namespace paramd {
 namespace {
 
 constexpr size_t kMaxMetrics = 64;
+constexpr size_t kMaxMetricName = 256;
 constexpr size_t kPageBytes = size_t{1} << 20;
 // Records that one page averages at the most, of all workers together (but for one of each).
 constexpr size_t kAveragedRecords = size_t{256} << 10;
@@ -66,6 +67,12 @@ absl::Status Histories::Report(uint64_t model, const v1::ReportHistoryRequest& r
   if (names.size() > kMaxMetrics) {
     return absl::InvalidArgumentError(absl::StrCat("history of worker '", worker, "' has ", names.size(),
                                                    " metrics; at most ", kMaxMetrics, " are kept"));
+  }
+  for (const std::string& name : names) {
+    if (name.size() > kMaxMetricName) {
+      return absl::InvalidArgumentError(absl::StrCat("history of worker '", worker, "': the name of a metric has ",
+                                                     name.size(), " bytes; use at most ", kMaxMetricName));
+    }
   }
   for (const v1::HistoryRecord& record : request.records()) {
     if (static_cast<size_t>(record.metrics_size()) != names.size()) {

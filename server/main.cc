@@ -1,7 +1,6 @@
 // paramd, the daemon.
 #include <grpc/support/log.h>
 #include <signal.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <exception>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <new>
 #include <string>
 #include <system_error>
@@ -34,6 +34,7 @@
 #include "process/tuning.h"
 #include "proto/text.h"
 #include "proto/version.h"
+#include "server/log_sink.h"
 #include "server/model_event.h"
 #include "server/port_file.h"
 #include "server/reflection.h"
@@ -172,7 +173,7 @@ absl::Status LoadPlugins() {
 // Whether a line is due of what a peer can make happen at any rate: at most one a second.
 bool IsDue() {
   static std::atomic<int64_t> next{0};
-  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  const int64_t now = absl::ToUnixSeconds(Clock::Steady()->Now());
   int64_t due = next;
   return now >= due && next.compare_exchange_strong(due, now + 1);
 }
@@ -183,7 +184,7 @@ absl::Status SetUpLog() {
   if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
     return absl::InvalidArgumentError(absl::StrCat("--log_level=", level, ": use debug, info, warning, error or off"));
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("paramd"));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("paramd", std::make_shared<LogSink>()));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z level=%l %v");
   spdlog::set_level(spdlog::level::from_str(level));
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);

@@ -72,6 +72,40 @@ TEST_CASE("a daemon that is started without standard streams puts no socket in t
   CHECK(daemon.Wait() == 0);
 }
 
+TEST_CASE("a log that nobody reads holds up nobody, and goes on when somebody does") {
+  const std::string log = TemporaryPath("log");
+  REQUIRE(mkfifo(log.c_str(), 0600) == 0);
+  const int reader = open(log.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  Daemon daemon({}, {"/bin/sh", "-c", absl::StrCat("exec \"$@\" 2>", log), "sh"});
+  const auto admin = Connect(daemon.address());
+  const auto make_models = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      REQUIRE(admin->CreateModel(Spec("a-model-with-a-long-name-of-its-own", "downpour", 1)).ok());
+      REQUIRE(admin->DeleteModel("a-model-with-a-long-name-of-its-own").ok());
+    }
+  };
+  // More than the pipe takes, and than the daemon keeps.
+  make_models(2500);
+  std::string read_so_far;
+  const auto read_all = [&] {
+    char bytes[4096];
+    for (ssize_t count; (count = read(reader, bytes, sizeof(bytes))) > 0;) {
+      read_so_far.append(bytes, static_cast<size_t>(count));
+    }
+  };
+  CHECK(Await([&] {
+    make_models(1);
+    read_all();
+    return absl::StrContains(read_so_far, "event=log_dropped lines=");
+  }));
+  CHECK_THAT(read_so_far, Catch::Contains("event=start") && Catch::Contains("event=created"));
+  make_models(2500);
+  daemon.process().Signal(SIGTERM);
+  CHECK(daemon.process().Wait() == 0);
+  close(reader);
+}
+
 TEST_CASE("the daemon says where it listens, and that is where it is") {
   Daemon daemon;
   CHECK(Await([&] { return daemon.process().Out() == "paramd listens on " + daemon.address() + "\n"; }));
@@ -270,6 +304,16 @@ TEST_CASE("a port file that is no regular file is written through, and stays") {
   device.Signal(SIGTERM);
   CHECK(device.Wait() == 0);
   CHECK((stat(null.c_str(), &there) == 0 && S_ISCHR(there.st_mode)));
+}
+
+TEST_CASE("a full disk under the port file is told, one under the log changes nothing") {
+  const Ended full = Run({"--listen=127.0.0.1:0", "--port_file=/dev/full"});
+  CHECK(full.exit_code == 1);
+  CHECK_THAT(full.err, Catch::Contains("can't write the port file /dev/full: can't write: No space left on device"));
+  Daemon daemon({}, {"/bin/sh", "-c", "exec \"$@\" 2>/dev/full", "sh"});
+  CHECK(Connect(daemon.address())->CreateModel(Spec("m", "downpour", 1)).ok());
+  daemon.process().Signal(SIGTERM);
+  CHECK(daemon.process().Wait() == 0);
 }
 
 TEST_CASE("beyond loopback with --insecure") {

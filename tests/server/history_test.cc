@@ -64,6 +64,18 @@ std::vector<double> Losses(const v1::WorkerHistory& history) {
   return losses;
 }
 
+TEST_CASE("A metric's name has a bound") {
+  Histories history({.max_records = 100});
+  v1::ReportHistoryRequest report = Report("a", 1, {1});
+  report.set_metric_names(0, std::string(256, 'm'));
+  CHECK(history.Report(kModel, report).ok());
+  report.set_batch(2);
+  report.set_metric_names(0, std::string(257, 'm'));
+  const absl::Status refused = history.Report(kModel, report);
+  CHECK(refused.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(refused.message()), Contains("has 257 bytes; use at most 256"));
+}
+
 TEST_CASE("Records are kept per worker, in order, and read for all workers or for one") {
   Histories history({.max_records = 100});
   REQUIRE(history.Report(kModel, Report("b", 1, {3})).ok());
