@@ -163,23 +163,24 @@ std::string Acceptor::ProblemLocked(int connection, const std::string& peer, boo
   const size_t most = options_.max_connections > 0 ? options_.max_connections : static_cast<size_t>(room);
   size_t most_of_peer = options_.max_connections_per_peer;
   if (most_of_peer == 0) most_of_peer = local ? most : std::max<size_t>(most / 4 * 3, 1);
-  const auto open = [&] { return held_.size(); };
-  const auto of_peer = [&] {
-    const auto it = of_peers_.find(peer);
-    return it == of_peers_.end() ? 0 : it->second;
-  };
   const absl::Time now = Clock::Steady()->Now();
-  if ((open() >= most || of_peer() >= most_of_peer) && now >= last_look_ + kLookInterval) {
+  if ((held_.size() >= most || OfPeerLocked(peer) >= most_of_peer) && now >= last_look_ + kLookInterval) {
     last_look_ = now;
     LookLocked();
   }
-  if (open() >= most) {
-    return absl::StrCat("there are ", open(), " connections, as many as may be (--max_connections)");
+  if (held_.size() >= most) {
+    return absl::StrCat("there are ", held_.size(), " connections, as many as may be (--max_connections)");
   }
-  if (of_peer() >= most_of_peer) {
-    return absl::StrCat(peer, " has ", of_peer(), " connections, as many as one peer may (--max_connections_per_peer)");
+  const size_t of_peer = OfPeerLocked(peer);
+  if (of_peer >= most_of_peer) {
+    return absl::StrCat(peer, " has ", of_peer, " connections, as many as one peer may (--max_connections_per_peer)");
   }
   return "";
+}
+
+size_t Acceptor::OfPeerLocked(const std::string& peer) const {
+  const auto it = of_peers_.find(peer);
+  return it == of_peers_.end() ? 0 : it->second;
 }
 
 void Acceptor::HoldLocked(int connection, const std::string& peer) {

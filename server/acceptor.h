@@ -64,6 +64,8 @@ class Acceptor {
   void AcceptOne(int listener);
   // Why a connection is one too many; empty: it is not.
   std::string ProblemLocked(int connection, const std::string& peer, bool local) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Connections of a peer, though some may be closed.
+  size_t OfPeerLocked(const std::string& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HoldLocked(int connection, const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetLocked(std::map<int, Held>::iterator held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets those that were closed.

@@ -12,10 +12,11 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/cli/safetensors.h"
 #include "examples/mnist/idx.h"
 #include "flags/command_line.h"
 #include "state/log.h"
+#include "state/model_file.h"
+#include "state/safetensors.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/targets.h"
 
@@ -33,15 +34,31 @@ constexpr uint64_t kMaxFloats = 1 << 16;
 
 void FuzzSafetensors(std::string_view input) {
   const MemoryFile file(input);
-  const auto opened = cli::SafetensorsFile::Open(file.path());
+  const auto opened = SafetensorsFile::Open(file.path());
   if (!opened.ok()) return;
-  for (const cli::SafetensorsEntry& tensor : opened->tensors()) {
+  for (const SafetensorsEntry& tensor : opened->tensors()) {
     FUZZ_CHECK(tensor.begin <= tensor.end && tensor.end <= input.size());
     const uint64_t floats = (tensor.end - tensor.begin) / sizeof(float);
     if (floats > kMaxFloats) continue;
     std::vector<float> values(floats);
     opened->Read(tensor, absl::MakeSpan(values)).IgnoreError();
   }
+}
+
+void FuzzCheckpoint(std::string_view input) {
+  const MemoryFile file(input);
+  const auto opened = ModelFile::Open(file.path());
+  if (!opened.ok()) return;
+  opened->Verify().IgnoreError();
+  opened->ReadRecord().status().IgnoreError();
+  uint64_t floats = 0;
+  for (const SafetensorsEntry& tensor : opened->tensors()) floats += (tensor.end - tensor.begin) / sizeof(float);
+  if (floats > kMaxFloats) return;
+  std::vector<float> values(floats);
+  const absl::Span<float> pieces[] = {absl::MakeSpan(values)};
+  opened->ReadCenter(pieces).IgnoreError();
+  for (size_t i = 0; i < opened->state_vectors(); ++i) opened->ReadState(i, pieces).IgnoreError();
+  if (opened->has_sum()) opened->ReadSum(pieces).IgnoreError();
 }
 
 void FuzzFlags(std::string_view input) {
@@ -124,6 +141,7 @@ void FuzzLog(std::string_view input) {
 }
 
 const FuzzTargetRegistration safetensors("safetensors", FuzzSafetensors);
+const FuzzTargetRegistration checkpoint("checkpoint", FuzzCheckpoint);
 const FuzzTargetRegistration flags("flags", FuzzFlags);
 const FuzzTargetRegistration idx("idx", FuzzIdx);
 const FuzzTargetRegistration log("log", FuzzLog);
