@@ -97,7 +97,11 @@ def new_name(name, at):
     """Another name of the same length and the same hash, h = 33 h + c."""
     first, second = name[at], name[at + 1]
     step = 1 if chr(second).islower() or chr(second) == "_" else -1
-    return name[:at] + bytes([first + step, second - 33 * step]) + name[at + 2 :]
+    steps = (step, -step, 2 * step, -2 * step)
+    pairs = [bytes([first + by, second - 33 * by]) for by in steps if 32 < second - 33 * by < 127]
+    # The linker takes what follows an @ for a version.
+    pairs.sort(key=lambda pair: b"@" in pair)
+    return name[:at] + pairs[0] + name[at + 2 :]
 
 
 def rename_symbols(private, others):
