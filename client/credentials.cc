@@ -39,7 +39,9 @@ absl::Status CheckToken(absl::string_view source, absl::string_view token) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(Security security, const Address& server) {
-  if (security.token.empty()) TakeFromEnvironment("PARAMD_TOKEN_FILE", &security.token_file);
+  if (security.token.empty() || !security.token_file.empty()) {
+    TakeFromEnvironment("PARAMD_TOKEN_FILE", &security.token_file);
+  }
   TakeFromEnvironment("PARAMD_TLS_CA", &security.tls_ca);
   TakeFromEnvironment("PARAMD_TLS_CERT", &security.tls_cert);
   TakeFromEnvironment("PARAMD_TLS_KEY", &security.tls_key);

@@ -176,6 +176,12 @@ TEST_CASE("a token goes beyond this host over TLS only, unless the client is tol
   CHECK(connect("192.0.2.1:5000", {.token = "secret", .insecure = true}).ok());
   CHECK(connect("192.0.2.1:5000", {.tls_ca = pem.Path("ca.pem"), .token = "secret"}).ok());
   CHECK(connect("127.0.0.1:5000", {.token = "secret"}).ok());
+  // Nor is anything else used that might be lying about.
+  Security own = NoSecurity();
+  own.token = "secret";
+  setenv("PARAMD_TOKEN_FILE", pem.Path("missing").c_str(), 1);
+  CHECK(connect("127.0.0.1:5000", own).ok());
+  unsetenv("PARAMD_TOKEN_FILE");
 }
 
 TEST_CASE("a server does not start with certificates that can't be used, nor beyond loopback without any") {
