@@ -26,7 +26,7 @@ namespace paramd::bench {
 namespace {
 
 // See baseline_socket.cc.
-constexpr size_t kPieceBytes = 64 << 10;
+constexpr size_t kTlsPieceBytes = 64 << 10;
 constexpr size_t kMaxAhead = size_t{8} << 20;
 
 absl::Status TlsError(const char* what) {
@@ -36,20 +36,20 @@ absl::Status TlsError(const char* what) {
 }
 
 // One end of a connection. Thread-compatible.
-class Link {
+class TlsLink {
  public:
-  Link(int fd, SSL_CTX* context) : fd_(fd), ssl_(SSL_new(context)) {
+  TlsLink(int fd, SSL_CTX* context) : fd_(fd), ssl_(SSL_new(context)) {
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     SSL_set_fd(ssl_, fd);
     SSL_set_mode(ssl_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   }
-  ~Link() {
+  ~TlsLink() {
     SSL_free(ssl_);
     close(fd_);
   }
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  TlsLink(const TlsLink&) = delete;
+  TlsLink& operator=(const TlsLink&) = delete;
 
   bool Accept() { return SSL_accept(ssl_) == 1; }
   bool Connect() { return SSL_connect(ssl_) == 1; }
@@ -61,7 +61,7 @@ class Link {
 
   // What went at once, 0 if nothing can at the moment; negative: the connection broke.
   int64_t Send(const char* data, size_t bytes) {
-    return Done(SSL_write(ssl_, data, static_cast<int>(std::min(bytes, kPieceBytes))));
+    return Done(SSL_write(ssl_, data, static_cast<int>(std::min(bytes, kTlsPieceBytes))));
   }
   int64_t Receive(char* data, size_t bytes) {
     return Done(SSL_read(ssl_, data, static_cast<int>(std::min(bytes, size_t{1} << 30))));
@@ -99,17 +99,17 @@ class Link {
   SSL* const ssl_;
 };
 
-class Center {
+class TlsCenter {
  public:
-  explicit Center(size_t bytes) : floats_(bytes / sizeof(float)) {}
+  explicit TlsCenter(size_t bytes) : floats_(bytes / sizeof(float)) {}
 
-  bool Serve(Link* link, Operation operation) {
+  bool Serve(TlsLink* link, Operation operation) {
     const size_t total = floats_.size() * sizeof(float);
     char* const center = reinterpret_cast<char*>(floats_.data());
     if (operation == Operation::kPull) return link->SendAll(center, total);
-    thread_local std::vector<float> piece(kPieceBytes / sizeof(float));
-    for (size_t begin = 0; begin < total; begin += kPieceBytes) {
-      const size_t bytes = std::min(kPieceBytes, total - begin);
+    thread_local std::vector<float> piece(kTlsPieceBytes / sizeof(float));
+    for (size_t begin = 0; begin < total; begin += kTlsPieceBytes) {
+      const size_t bytes = std::min(kTlsPieceBytes, total - begin);
       if (!link->ReceiveAll(reinterpret_cast<char*>(piece.data()), bytes)) return false;
       {
         MutexLock lock(&mutex_);
@@ -129,7 +129,7 @@ class Center {
 
 class TlsPeer : public Peer {
  public:
-  TlsPeer(std::unique_ptr<Link> link, Buffers buffers) : link_(std::move(link)), buffers_(buffers) {}
+  TlsPeer(std::unique_ptr<TlsLink> link, Buffers buffers) : link_(std::move(link)), buffers_(buffers) {}
 
   absl::Status Run(Operation operation) override {
     const size_t bytes = buffers_.update.size() * sizeof(float);
@@ -164,7 +164,7 @@ class TlsPeer : public Peer {
     return true;
   }
 
-  const std::unique_ptr<Link> link_;
+  const std::unique_ptr<TlsLink> link_;
   const Buffers buffers_;
 };
 
@@ -204,13 +204,13 @@ absl::Status ServeTls(size_t bytes) {
       listen(listener, SOMAXCONN) != 0 || getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     return absl::ErrnoToStatus(errno, "can't listen");
   }
-  Center center(bytes);
+  TlsCenter center(bytes);
   std::cout << "listens on 127.0.0.1:" << ntohs(address.sin_port) << std::endl;
   while (true) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) return absl::ErrnoToStatus(errno, "accept");
     std::thread([fd, context = *context, &center] {
-      Link link(fd, context);
+      TlsLink link(fd, context);
       char request = 0;
       bool serves = link.Accept();
       while (serves && link.ReceiveAll(&request, 1)) serves = center.Serve(&link, static_cast<Operation>(request));
@@ -227,7 +227,7 @@ absl::StatusOr<std::unique_ptr<Peer>> ConnectTlsPeer(const std::string& text, Bu
   const sockaddr_in address = Loopback(port);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, "socket");
-  auto link = std::make_unique<Link>(fd, context);
+  auto link = std::make_unique<TlsLink>(fd, context);
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::ErrnoToStatus(errno, "connect");
   }
