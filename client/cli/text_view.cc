@@ -94,6 +94,13 @@ void ForEachRecord(const v1::GetHistoryReply& history, int64_t last, const std::
   }
 }
 
+std::vector<std::string> Problems(const v1::ModelInfo& model) {
+  std::vector<std::string> problems;
+  if (!model.problem().empty()) problems.push_back(model.problem());
+  if (!model.checkpoint_problem().empty()) problems.push_back("no checkpoint: " + model.checkpoint_problem());
+  return problems;
+}
+
 std::string CsvCell(const std::string& cell) {
   const std::string text = Printable(cell);
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -113,9 +120,10 @@ std::string ModelsText(const Models& models) {
   Table problems({"MODEL", "PROBLEM"});
   bool any = false;
   for (const v1::ModelInfo& model : models) {
-    if (model.problem().empty()) continue;
-    problems.AddRow({model.spec().name(), model.problem()});
-    any = true;
+    for (const std::string& problem : Problems(model)) {
+      problems.AddRow({model.spec().name(), problem});
+      any = true;
+    }
   }
   return any ? absl::StrCat(table.Text(), "\n", problems.Text()) : table.Text();
 }
@@ -126,7 +134,11 @@ std::string ModelText(const v1::ModelInfo& model) {
   facts.AddRow({"algorithm", spec.algorithm()});
   facts.AddRow({"consistency", spec.consistency()});
   facts.AddRow({"version", Version(model)});
-  if (!model.problem().empty()) facts.AddRow({"problem", model.problem()});
+  for (const std::string& problem : Problems(model)) facts.AddRow({"problem", problem});
+  if (model.has_checkpoint()) {
+    facts.AddRow({"checkpoint", absl::StrCat("version ", model.checkpoint_version(), ", ",
+                                             DurationText(model.checkpoint_age_s()), " old")});
+  }
   facts.AddRow({"parameters",
                 absl::StrCat(CountText(model.parameters()), " (", BytesText(model.parameters() * sizeof(float)), ")")});
   facts.AddRow({"training time", DurationText(model.training_time_s())});

@@ -166,13 +166,24 @@ TEST_CASE("A model's JSON has the wire's words, and integers of 64 bits as numbe
       R"("version":9007199254740993,"initialized":true,"parameters":100353,)"
       R"("tensors":[{"name":"w","shape":[784,128]},{"name":"scale","shape":[]}],)"
       R"("mean_staleness":1.25,"staleness_histogram":[3,0,1200],"training_time_s":83.4,"rejected":1,)"
-      R"("pinned_bytes":1048576,"problem":"","commits":0,"live_workers":1,"known_workers":2,"waiting_workers":0,"workers":[)"
+      R"("pinned_bytes":1048576,"problem":"","checkpoint_version":null,"checkpoint_age_s":null,"checkpoint_problem":"","commits":0,"live_workers":1,"known_workers":2,"waiting_workers":0,"workers":[)"
       R"({"worker":"worker-0","incarnation":1,"state":"live","message":"","clock":10,"commits":1203,"pulls":11,)"
       R"("rejected":0,"base_version":1200,"mean_staleness":1.25,"lease_remaining_s":29.5,"waiting":true},)"
       R"({"worker":"worker-1","incarnation":2,"state":"failed","message":"loss is not finite","clock":0,)"
       R"("commits":0,"pulls":0,"rejected":1,"base_version":-1,"mean_staleness":0.0,"lease_remaining_s":0.0,)"
       R"("waiting":false}]})"
       "\n");
+}
+
+TEST_CASE("A model's newest checkpoint is told with its age") {
+  v1::ModelInfo model = Model();
+  CHECK_THAT(ModelText(model), !Catch::Contains("checkpoint"));
+  model.set_has_checkpoint(true);
+  model.set_checkpoint_version(120);
+  model.set_checkpoint_age_s(3.2);
+  CHECK_THAT(ModelText(model), Catch::Contains("checkpoint      version 120, 3.2 s old\n"));
+  CHECK(ModelJson(model)["checkpoint_version"] == 120);
+  CHECK(ModelJson(model)["checkpoint_age_s"] == 3.2);
 }
 
 TEST_CASE("A model's problem is on every page that shows the model") {
@@ -185,7 +196,12 @@ TEST_CASE("A model's problem is on every page that shows the model") {
   CHECK_THAT(ModelsText(status.models()), Catch::Contains(line));
   CHECK_THAT(StatusText(status), Catch::Contains(line));
   CHECK(ModelJson(*model)["problem"] == model->problem());
+  model->set_checkpoint_problem("no space left");
+  CHECK_THAT(ModelText(*model), Catch::Contains("problem         no checkpoint: no space left\n"));
+  CHECK_THAT(ModelsText(status.models()), Catch::Contains("mnist  no checkpoint: no space left\n"));
+  CHECK(ModelJson(*model)["checkpoint_problem"] == "no space left");
   model->clear_problem();
+  model->clear_checkpoint_problem();
   CHECK_THAT(StatusText(status), !Catch::Contains("PROBLEM"));
 }
 
