@@ -55,7 +55,10 @@ ABSL_FLAG(bool, insecure, false, "allow to listen beyond loopback without TLS, o
 ABSL_FLAG(int, threads, 2, "threads that serve: one talks to the workers while the others apply large commits");
 ABSL_FLAG(int, apply_threads, 0, "threads that apply one commit to a large model; 0: one a core, at most 4");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(30), "how long a worker may be silent before nobody waits for it");
-ABSL_FLAG(absl::Duration, grace, absl::Seconds(10), "how long exchanges on the wire may take to end at shutdown");
+ABSL_FLAG(
+    absl::Duration, grace, absl::Seconds(10),
+    "how long a shutdown may take: exchanges on the wire end by then, by half of it with --state_dir, so that what has "
+    "changed is written");
 ABSL_FLAG(uint64_t, max_in_flight_bytes, 0,
           "cap on commits being received, centers on the wire and answers that may be asked for again; 0: 64 MiB; "
           "never less than two commits of the largest model");
@@ -293,15 +296,20 @@ int Run(PortFile* port_file) {
   spdlog::info("event=drain signal={} grace={}", signal, absl::FormatDuration(absl::GetFlag(FLAGS_grace)));
   const absl::Duration grace = absl::GetFlag(FLAGS_grace);
   MemoryReserve::Release();
-  std::thread([signals, grace, port_file] {
+  const auto stopped = [port_file, server = server->get()] {
+    if (!server->saved()) spdlog::error("event=not_saved reason=\"not all models are in --state_dir as they were\"");
+    Stopped(port_file);
+    return server->saved() ? kClean : kRuntime;
+  };
+  std::thread([signals, grace, stopped] {
     if (AwaitSignal(signals, grace)) _exit(kRuntime);
     // Something that can't be interrupted: a plugin's algorithm, say.
-    Stopped(port_file);
-    _exit(kClean);
+    _exit(stopped());
   }).detach();
-  (*server)->Shutdown(grace - std::min(grace / 10, absl::Seconds(1)));
-  Stopped(port_file);
-  return kClean;
+  // The rest is for writing what changed.
+  const bool saves = !absl::GetFlag(FLAGS_state_dir).empty();
+  (*server)->Shutdown(saves ? grace / 2 : grace - std::min(grace / 10, absl::Seconds(1)));
+  return stopped();
 }
 
 int Main(int argc, char** argv) {
@@ -328,7 +336,7 @@ int Main(int argc, char** argv) {
   }
   const bool only_check = absl::GetFlag(FLAGS_check_config);
   // Outlives all threads. What an earlier daemon has left goes, whatever becomes of this one.
-  auto* const port_file = new PortFile(only_check ? "" : absl::GetFlag(FLAGS_port_file));
+  static auto* const port_file = new PortFile(only_check ? "" : absl::GetFlag(FLAGS_port_file));
   if (auto status = CheckOptions(Options()); !status.ok()) return Fail(status, kUsage);
   if (only_check) {
     std::cout << "the configuration is good\n";

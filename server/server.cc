@@ -221,6 +221,7 @@ class Server::Impl : private EventSink {
   void Shutdown(absl::Duration grace);
   v1::ServerStatus GetStatus(bool summary);
 
+  bool saved() const { return saved_; }
   int port() const { return port_; }
   const std::string& address() const { return address_; }
 
@@ -275,6 +276,7 @@ class Server::Impl : private EventSink {
   grpc::AsyncGenericService other_methods_;
 
   std::atomic<bool> tick_posted_{false};
+  std::atomic<bool> saved_{false};
 
   Mutex mutex_;
   CondVar stopping_changed_;
@@ -667,7 +669,7 @@ void Server::Impl::Shutdown(absl::Duration grace) {
   } else {
     sessions_.Abandon();
   }
-  if (keeper_ != nullptr) keeper_->Finish();
+  saved_ = keeper_ == nullptr || keeper_->Finish();
   models_.Close();
   if (keeper_ != nullptr) keeper_->StopLog();
   if (acceptor_ != nullptr) acceptor_->Stop();
@@ -705,5 +707,6 @@ int Server::port() const { return impl_->port(); }
 const std::string& Server::address() const { return impl_->address(); }
 v1::ServerStatus Server::GetStatus() const { return impl_->GetStatus(/*summary=*/false); }
 void Server::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }
+bool Server::saved() const { return impl_->saved(); }
 
 }  // namespace paramd

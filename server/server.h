@@ -109,6 +109,9 @@ class Server {
   // ends their connections. Returns when all is over, also if another call began it.
   void Shutdown(absl::Duration grace);
 
+  // Whether all that is to outlive the server is on disk, as a shutdown ends by seeing to it. Always, where nothing is.
+  bool saved() const;
+
  private:
   class Impl;
   explicit Server(std::unique_ptr<Impl> impl);

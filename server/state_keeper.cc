@@ -63,7 +63,11 @@ absl::StatusOr<ModelImage> ReadImage(const ModelFile& file, const CheckedSpec& s
 StateKeeper::StateKeeper(StateOptions options, std::unique_ptr<StateFolder> folder)
     : options_(std::move(options)), folder_(std::move(folder)) {}
 
-StateKeeper::~StateKeeper() { Finish(); }
+StateKeeper::~StateKeeper() {
+  Finish();
+  // What it writes it tells this.
+  StopLog();
+}
 
 absl::StatusOr<std::unique_ptr<StateKeeper>> StateKeeper::Open(StateOptions options) {
   auto folder = StateFolder::Open(options.dir, RandomId);
@@ -471,23 +475,31 @@ absl::Status StateKeeper::Write(const std::shared_ptr<Model>& model, SavePoint* 
   return absl::OkStatus();
 }
 
-void StateKeeper::Finish() {
+bool StateKeeper::Finish() {
+  bool first = false;
   {
     MutexLock lock(&mutex_);
-    if (std::exchange(finishing_, true)) return;
+    first = !std::exchange(finishing_, true);
     changed_.SignalAll();
   }
-  if (!thread_.joinable()) return;
-  thread_.join();
-  for (const auto& model : models_->List()) {
-    const SavePoint at = model->save_point();
-    {
+  if (first && thread_.joinable()) {
+    thread_.join();
+    for (const auto& model : models_->List()) {
+      const uint64_t changes = model->save_point().changes;
+      const auto saved = [&] {
+        MutexLock lock(&mutex_);
+        const Tracked& tracked = tracked_[model->id()];
+        return tracked.any && tracked.saved.changes >= changes;
+      };
+      if (saved()) continue;
+      Save(model);
+      if (saved()) continue;
       MutexLock lock(&mutex_);
-      const Tracked& tracked = tracked_[model->id()];
-      if (tracked.any && tracked.saved.changes == at.changes) continue;
+      lost_ = true;
     }
-    Save(model);
   }
+  MutexLock lock(&mutex_);
+  return !lost_;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

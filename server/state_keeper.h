@@ -57,8 +57,8 @@ class StateKeeper : public Recorder {
   // Their checkpoints go. Nothing of them may be asked for from now on.
   void Remove(const Models::Deleted& deleted, Done done);
 
-  // Writes what has changed, and ends. Later calls are answered UNAVAILABLE.
-  void Finish();
+  // Writes what has changed, and ends; false: not all of it could be written. Later calls are answered UNAVAILABLE.
+  bool Finish();
   // To be called when the models are closed and nothing of them is gone yet: what the log holds of them is let go.
   void StopLog();
 
@@ -112,7 +112,7 @@ class StateKeeper : public Recorder {
   mutable Mutex mutex_;
   CondVar changed_;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool lost_ ABSL_GUARDED_BY(mutex_) = false;  // what Finish could not write
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Tracked> tracked_ ABSL_GUARDED_BY(mutex_);  // by the model's id
 

@@ -48,9 +48,9 @@ class House {
     daemon_->process().Signal(SIGKILL);
     CHECK(daemon_->process().Wait() == 128 + SIGKILL);
   }
-  void Stop() {
+  void Stop(int code = 0) {
     daemon_->process().Signal(SIGTERM);
-    CHECK(daemon_->process().Wait() == 0);
+    CHECK(daemon_->process().Wait() == code);
   }
   const std::string& address() const { return daemon_->address(); }
   Process& process() { return daemon_->process(); }
@@ -159,6 +159,18 @@ TEST_CASE("a disk without room is told, training goes on, and writing resumes on
   house.Kill();
   house.Start();
   CHECK(ReadCenter(house.address(), "m").second == 2);
+}
+
+TEST_CASE("a shutdown that can't write what has changed does not end as a clean one") {
+  House house({"--checkpoint_every=1h"});
+  CreateModel(house.address(), Spec("m", "downpour", kFloats), std::vector<float>(kFloats, 0));
+  REQUIRE(Join(house.address(), "m", "w")->Commit(std::vector<float>(kFloats, 1), kCallTimeout).ok());
+  const rlimit files{.rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY};
+  REQUIRE(prlimit(house.process().pid(), RLIMIT_FSIZE, &files, nullptr) == 0);
+  house.Stop(1);
+  CHECK_THAT(house.process().Err(), Catch::Contains("event=not_saved"));
+  house.Start();
+  CHECK(ReadCenter(house.address(), "m").second == 0);
 }
 
 }  // namespace
