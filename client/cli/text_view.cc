@@ -136,8 +136,8 @@ std::string ModelText(const v1::ModelInfo& model) {
   facts.AddRow({"version", Version(model)});
   for (const std::string& problem : Problems(model)) facts.AddRow({"problem", problem});
   if (model.has_checkpoint()) {
-    facts.AddRow({"checkpoint", absl::StrCat("version ", model.checkpoint_version(), ", ",
-                                             DurationText(model.checkpoint_age_s()), " old")});
+    facts.AddRow({"checkpoint", absl::StrCat("version ", CountText(static_cast<uint64_t>(model.checkpoint_version())),
+                                             ", ", DurationText(model.checkpoint_age_s()), " old")});
   }
   facts.AddRow({"parameters",
                 absl::StrCat(CountText(model.parameters()), " (", BytesText(model.parameters() * sizeof(float)), ")")});

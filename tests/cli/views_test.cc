@@ -179,10 +179,10 @@ TEST_CASE("A model's newest checkpoint is told with its age") {
   v1::ModelInfo model = Model();
   CHECK_THAT(ModelText(model), !Catch::Contains("checkpoint"));
   model.set_has_checkpoint(true);
-  model.set_checkpoint_version(120);
+  model.set_checkpoint_version(1200);
   model.set_checkpoint_age_s(3.2);
-  CHECK_THAT(ModelText(model), Catch::Contains("checkpoint      version 120, 3.2 s old\n"));
-  CHECK(ModelJson(model)["checkpoint_version"] == 120);
+  CHECK_THAT(ModelText(model), Catch::Contains("checkpoint      version 1,200, 3.20 s old\n"));
+  CHECK(ModelJson(model)["checkpoint_version"] == 1200);
   CHECK(ModelJson(model)["checkpoint_age_s"] == 3.2);
 }
 
