@@ -83,15 +83,17 @@ Center::Center(Image image, std::shared_ptr<ApplyPool> helpers)
       sum_(std::move(image.sum)),
       folded_(image.folded) {}
 
+Center::Vector Center::Allocate(size_t floats, BlockPool* pool) {
+  Vector vector;
+  for (size_t begin = 0; begin < floats; begin += kBlockFloats) {
+    vector.push_back(pool->Allocate(std::min(kBlockFloats, floats - begin)));
+  }
+  return vector;
+}
+
 Image Center::AllocateImage(size_t floats, size_t state_vectors, bool with_sum) {
   Image image{.floats = floats, .pool = BlockPool::Create(kRetainedBytes)};
-  const auto allocate = [&] {
-    Vector vector;
-    for (size_t begin = 0; begin < floats; begin += kBlockFloats) {
-      vector.push_back(image.pool->Allocate(std::min(kBlockFloats, floats - begin)));
-    }
-    return vector;
-  };
+  const auto allocate = [&] { return Allocate(floats, image.pool.get()); };
   image.blocks = allocate();
   for (size_t i = 0; i < state_vectors; ++i) image.state.push_back(allocate());
   if (with_sum) image.sum = allocate();
@@ -99,11 +101,10 @@ Image Center::AllocateImage(size_t floats, size_t state_vectors, bool with_sum) 
 }
 
 Center::Vector Center::AllocateZeroed() const {
-  Vector vector;
-  for (size_t begin = 0; begin < floats_; begin += kBlockFloats) {
-    vector.push_back(pool_->Allocate(std::min(kBlockFloats, floats_ - begin)));
-    const absl::Span<float> block = vector.back().mutable_floats();
-    std::fill(block.begin(), block.end(), 0.0f);
+  Vector vector = Allocate(floats_, pool_.get());
+  for (BlockRef& block : vector) {
+    const absl::Span<float> floats = block.mutable_floats();
+    std::fill(floats.begin(), floats.end(), 0.0f);
   }
   return vector;
 }

@@ -116,6 +116,8 @@ class Center {
  private:
   using Vector = std::vector<BlockRef>;
 
+  // Of undefined content.
+  static Vector Allocate(size_t floats, BlockPool* pool);
   Vector AllocateZeroed() const;
   // What one pass writes to.
   struct Pass {

@@ -26,22 +26,19 @@ constexpr int64_t kDefaultDays = 365;
 
 absl::Duration Days(int64_t days) { return absl::Hours(24 * days); }
 
-// A new file may be read by its owner alone; one that is there keeps its mode.
-absl::Status WritePrivate(const std::string& path, const std::string& text) {
-  const mode_t before = umask(077);
-  auto file = WholeFile::Open(path);
-  absl::Status status = file.status();
-  if (status.ok()) status = file->Write(text);
-  if (status.ok()) status = file->Publish();
-  umask(before);
-  return status;
-}
-
 absl::Status WritePublic(const std::string& path, const std::string& text) {
   auto file = WholeFile::Open(path);
   if (!file.ok()) return file.status();
   if (auto status = file->Write(text); !status.ok()) return status;
   return file->Publish();
+}
+
+// A new file may be read by its owner alone; one that is there keeps its mode.
+absl::Status WritePrivate(const std::string& path, const std::string& text) {
+  const mode_t before = umask(077);
+  const absl::Status status = WritePublic(path, text);
+  umask(before);
+  return status;
 }
 
 absl::StatusOr<std::string> ReadSmall(const std::string& path) {

@@ -12,7 +12,7 @@
 
 namespace paramd::cli {
 
-absl::Status Verify(Admin& /*admin*/, const Arguments& arguments, const Output& to) {
+absl::Status Verify(const Arguments& arguments, const Output& to) {
   const std::string& folder = arguments.operands()[0];
   const auto models = ListStoredModels(folder);
   if (!models.ok()) return models.status();

@@ -31,6 +31,7 @@ using OfflineVerb = absl::Status (*)(const Arguments& arguments, const Output& t
 
 absl::Status InitTls(const Arguments& arguments, const Output& to);
 absl::Status AddToken(const Arguments& arguments, const Output& to);
+absl::Status Verify(const Arguments& arguments, const Output& to);
 absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status List(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status Show(Admin& admin, const Arguments& arguments, const Output& to);
@@ -39,7 +40,6 @@ absl::Status Pull(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ShowHistory(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ShowStatus(Admin& admin, const Arguments& arguments, const Output& to);
-absl::Status Verify(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status Wait(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, const Output& to);
 

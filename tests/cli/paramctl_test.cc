@@ -205,6 +205,10 @@ TEST_CASE("verify looks at a folder without a server, and names what is damaged"
   std::string out;
   CHECK(verify(&out) == 0);
   CHECK_THAT(out, Catch::Contains("m version 0"));
+  // What a server would be told is of no matter.
+  setenv("PARAMD_TOKEN_FILE", (state + "/missing").c_str(), 1);
+  CHECK(verify(&out) == 0);
+  unsetenv("PARAMD_TOKEN_FILE");
   for (const auto& entry : std::filesystem::recursive_directory_iterator(state)) {
     if (entry.path().extension() == ".safetensors") std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
   }

@@ -5,9 +5,13 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
 #include "proto/paramd.pb.h"
 #include "proto/tensor_codec.h"
 
@@ -31,6 +35,19 @@ inline grpc::ByteBuffer Split(const std::string& bytes, const std::vector<size_t
   }
   slices.emplace_back(bytes.data() + begin, bytes.size() - begin);
   return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+// The chunks of a message; nothing if it is none.
+inline std::optional<size_t> CountChunks(const std::string& bytes) {
+  using google::protobuf::internal::WireFormatLite;
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                            static_cast<int>(bytes.size()));
+  size_t chunks = 0;
+  while (const uint32_t tag = in.ReadTag()) {
+    if (tag == WireFormatLite::MakeTag(2, WireFormatLite::WIRETYPE_LENGTH_DELIMITED)) ++chunks;
+    if (!WireFormatLite::SkipField(&in, tag)) return std::nullopt;
+  }
+  return chunks;
 }
 
 // A message as DecodeExchange found it.
