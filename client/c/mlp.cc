@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,13 +54,37 @@ Mlp* FindMlp(const paramd_trainable& trainable) {
 
 paramd_code paramd_mlp_new(const int64_t* layers, size_t layer_count, const char* optimizer, double learning_rate,
                            uint64_t seed, paramd_mlp** mlp) {
+  const paramd_mlp_options options{.struct_size = sizeof(options),
+                                   .layers = layers,
+                                   .layer_count = layer_count,
+                                   .optimizer = optimizer,
+                                   .learning_rate = learning_rate,
+                                   .seed = seed};
+  return paramd_mlp_new_with(&options, mlp);
+}
+
+paramd_code paramd_mlp_new_with(const paramd_mlp_options* options, paramd_mlp** mlp) {
   return Guard([&] {
-    if (auto status = CheckGiven({{layers, "layers"}, {optimizer, "optimizer"}, {mlp, "mlp"}}); !status.ok()) {
+    if (auto status = CheckGiven({{options, "options"}, {mlp, "mlp"}}); !status.ok()) return status;
+    if (options->struct_size < sizeof(paramd_mlp_options)) {
+      return absl::InvalidArgumentError(absl::StrCat("paramd_mlp_options.struct_size is ", options->struct_size,
+                                                     "; set it to sizeof(paramd_mlp_options)"));
+    }
+    if (auto status = CheckGiven({{options->layers, "layers"}, {options->optimizer, "optimizer"}}); !status.ok()) {
       return status;
     }
-    auto network = paramd::Mlp::Create({.layers = std::vector<int64_t>(layers, layers + layer_count),
-                                        .seed = seed,
-                                        .optimizer = {.name = optimizer, .learning_rate = learning_rate}});
+    const std::string_view loss = options->loss == nullptr ? "softmax" : options->loss;
+    if (loss != "softmax" && loss != "squared") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown loss '", options->loss, "'; there are softmax, for classes, and squared, for numbers"));
+    }
+    auto network =
+        paramd::Mlp::Create({.layers = std::vector<int64_t>(options->layers, options->layers + options->layer_count),
+                             .seed = options->seed,
+                             .optimizer = {.name = options->optimizer, .learning_rate = options->learning_rate},
+                             .loss = loss == "softmax" ? paramd::Loss::kSoftmax : paramd::Loss::kSquared,
+                             .l2 = options->l2,
+                             .max_gradient_norm = options->max_gradient_norm});
     if (!network.ok()) return network.status();
     auto made = std::make_unique<paramd_mlp>();
     made->mlp = *std::move(network);
@@ -94,7 +119,7 @@ paramd_code paramd_mlp_trainable(paramd_mlp* mlp, paramd_trainable* trainable) {
                   .context = mlp,
                   .parameters = parameters.data(),
                   .floats = parameters.size(),
-                  .metrics = std::size(kMetricNames),
+                  .metrics = mlp->mlp->metric_names().size(),
                   .metric_names = kMetricNames,
                   .train_on_batch = TrainOnBatch,
                   .learning_rate = LearningRate,

@@ -354,13 +354,27 @@ PARAMD_API paramd_code paramd_window_finish(paramd_window* window);
 PARAMD_API paramd_code paramd_window_abandon(paramd_window* window);
 PARAMD_API paramd_code paramd_window_get_statistics(const paramd_window* window, paramd_window_statistics* statistics);
 
-/* A ready-made model: a perceptron with ReLU between its layers and softmax cross-entropy on top. Labels are class
- * numbers, one a row. Metric: accuracy. Thread-compatible. */
+/* A ready-made model: a perceptron with ReLU between its layers. On top is softmax cross-entropy, whose labels are
+ * class numbers, one a row, with the metric accuracy; or half the squared error, of as many labels a row as there are
+ * outputs. Behind a batch's labels there may be a weight for each row. Thread-compatible. */
 typedef struct paramd_mlp paramd_mlp;
 /* `layers`: inputs, hidden..., classes; at least two. `optimizer`: sgd, momentum (Nesterov's, 0.9) or adam. Equal seeds
  * give equal parameters. */
 PARAMD_API paramd_code paramd_mlp_new(const int64_t* layers, size_t layer_count, const char* optimizer,
                                       double learning_rate, uint64_t seed, paramd_mlp** mlp);
+typedef struct paramd_mlp_options {
+  size_t struct_size; /* sizeof(paramd_mlp_options) */
+  const int64_t* layers;
+  size_t layer_count;
+  const char* optimizer;
+  double learning_rate;
+  uint64_t seed;
+  const char* loss;         /* softmax or squared; null: softmax */
+  double l2;                /* the gradient is that of the loss + l2/2 times the kernels' sum of squares */
+  double max_gradient_norm; /* a step's gradient is scaled down to this norm at most; 0: never */
+} paramd_mlp_options;
+/* The same with more to choose; from ABI version 3 on. */
+PARAMD_API paramd_code paramd_mlp_new_with(const paramd_mlp_options* options, paramd_mlp** mlp);
 PARAMD_API void paramd_mlp_free(paramd_mlp* mlp);
 /* Adds its tensors to the spec: dense0/kernel [inputs, outputs], dense0/bias [outputs], dense1/kernel, ... */
 PARAMD_API paramd_code paramd_mlp_describe(const paramd_mlp* mlp, paramd_model_spec* spec);
@@ -368,7 +382,7 @@ PARAMD_API paramd_code paramd_mlp_describe(const paramd_mlp* mlp, paramd_model_s
  * one batch at a time. Set trainable->struct_size first. */
 PARAMD_API paramd_code paramd_mlp_trainable(paramd_mlp* mlp, paramd_trainable* trainable);
 PARAMD_API float* paramd_mlp_parameters(paramd_mlp* mlp, size_t* floats);
-/* Probabilities [rows, classes] of features [rows, inputs]. */
+/* Probabilities, or outputs, [rows, classes] of features [rows, inputs]. */
 PARAMD_API paramd_code paramd_mlp_predict(paramd_mlp* mlp, const float* features, int64_t rows, float* probabilities);
 
 /* The control plane. Thread-safe, but for free. */

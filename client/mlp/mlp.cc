@@ -84,6 +84,14 @@ absl::StatusOr<std::unique_ptr<Mlp>> Mlp::Create(const MlpOptions& options) {
       return absl::InvalidArgumentError("the network has more than 2^40 parameters; use smaller layers");
     }
   }
+  // Also false for NaN.
+  if (!(options.l2 >= 0 && options.l2 <= FLT_MAX)) {
+    return absl::InvalidArgumentError(absl::StrCat("l2 is ", options.l2, ", but must be a number of at least 0"));
+  }
+  if (!(options.max_gradient_norm >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_gradient_norm is ", options.max_gradient_norm, ", but must be positive, or 0 for no limit"));
+  }
   // The system promises memory that it does not have, and ends who takes it.
   const double bytes = 2.0 * sizeof(float) * static_cast<double>(parameters);
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
@@ -96,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Mlp>> Mlp::Create(const MlpOptions& options) {
   try {
     auto optimizer = MakeOptimizer(options.optimizer, parameters);
     if (!optimizer.ok()) return optimizer.status();
-    std::unique_ptr<Mlp> mlp(new Mlp(options.layers, options.seed));
+    std::unique_ptr<Mlp> mlp(new Mlp(options));
     mlp->optimizer_ = *std::move(optimizer);
     return mlp;
   } catch (const std::bad_alloc&) {
@@ -104,7 +112,11 @@ absl::StatusOr<std::unique_ptr<Mlp>> Mlp::Create(const MlpOptions& options) {
   }
 }
 
-Mlp::Mlp(const std::vector<int64_t>& layers, uint64_t seed) {
+Mlp::Mlp(const MlpOptions& options)
+    : classifies_(options.loss == Loss::kSoftmax),
+      l2_(static_cast<float>(options.l2)),
+      max_gradient_norm_(options.max_gradient_norm) {
+  const std::vector<int64_t>& layers = options.layers;
   int64_t offset = 0;
   for (size_t i = 1; i < layers.size(); ++i) {
     Layer layer;
@@ -117,7 +129,7 @@ Mlp::Mlp(const std::vector<int64_t>& layers, uint64_t seed) {
   }
   parameters_.resize(offset);
   gradient_.resize(offset);
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(options.seed);
   for (const Layer& layer : layers_) {
     std::normal_distribution<float> normal(0, std::sqrt(2.0f / static_cast<float>(layer.inputs)));
     std::generate(parameters_.begin() + layer.kernel_offset, parameters_.begin() + layer.bias_offset,
@@ -136,14 +148,25 @@ std::vector<MlpTensor> Mlp::tensors() const {
 
 absl::Status Mlp::Check(const Batch& batch) const {
   const int64_t columns = layers_.front().inputs;
+  const auto given = static_cast<int64_t>(batch.labels.size());
+  const int64_t labels = batch.rows * targets();
   if (batch.rows <= 0 || static_cast<int64_t>(batch.features.size()) != batch.rows * columns ||
-      static_cast<int64_t>(batch.labels.size()) != batch.rows) {
-    return absl::InvalidArgumentError(absl::StrCat("a batch of ", batch.rows, " rows has ", batch.features.size(),
-                                                   " features and ", batch.labels.size(),
-                                                   " labels; this network takes at least one row, with ", columns,
-                                                   " features and one label each: check the size of the first layer"));
+      (given != labels && given != labels + batch.rows)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a batch of ", batch.rows, " rows has ", batch.features.size(), " features and ", given,
+                     " labels; this network takes at least one row, with ", columns, " features and ", targets(),
+                     " label(s) each, and perhaps a weight: check the sizes of the first and the last layer"));
   }
-  for (const float label : batch.labels) {
+  for (const float weight : absl::MakeConstSpan(batch.labels).subspan(labels)) {
+    if (!(weight >= 0 && weight <= FLT_MAX)) {
+      return absl::InvalidArgumentError(absl::StrCat("weight ", weight, " is no finite number of at least 0"));
+    }
+  }
+  for (const float label : absl::MakeConstSpan(batch.labels).subspan(0, labels)) {
+    if (!classifies_) {
+      if (std::isfinite(label)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("label ", label, " is no finite number"));
+    }
     // Also false for NaN.
     if (!(label >= 0 && label < static_cast<float>(classes()) && label == std::floor(label))) {
       return absl::InvalidArgumentError(
@@ -197,26 +220,60 @@ absl::Span<float> Mlp::Logits(int64_t row) {
   return absl::MakeSpan(layers_.back().activations).subspan(row * classes(), classes());
 }
 
+const float* Mlp::Weights(const Batch& batch) const {
+  const auto labels = static_cast<size_t>(batch.rows * targets());
+  return batch.labels.size() == labels ? nullptr : &batch.labels[labels];
+}
+
 Evaluation Mlp::Forward(const Batch& batch) {
   ComputeLogits(batch.features.data(), batch.rows);
-  Evaluation evaluation{.rows = batch.rows};
-  for (int64_t i = 0; i < batch.rows; ++i) {
-    const auto label = static_cast<size_t>(batch.labels[i]);
-    size_t best = 0;
-    evaluation.loss += Softmax(Logits(i), label, &best);
-    evaluation.accuracy += best == label;
-  }
+  const float* const weights = Weights(batch);
+  Evaluation evaluation = classifies_ ? ForwardClasses(batch, weights) : ForwardSquared(batch, weights);
+  evaluation.rows = batch.rows;
   evaluation.loss /= static_cast<double>(batch.rows);
   evaluation.accuracy /= static_cast<double>(batch.rows);
   return evaluation;
+}
+
+Evaluation Mlp::ForwardClasses(const Batch& batch, const float* weights) {
+  Evaluation sums;
+  for (int64_t i = 0; i < batch.rows; ++i) {
+    const auto label = static_cast<size_t>(batch.labels[i]);
+    size_t best = 0;
+    const double loss = Softmax(Logits(i), label, &best);
+    sums.loss += weights == nullptr ? loss : weights[i] * loss;
+    sums.accuracy += best == label;
+  }
+  return sums;
+}
+
+Evaluation Mlp::ForwardSquared(const Batch& batch, const float* weights) {
+  Evaluation sums;
+  for (int64_t i = 0; i < batch.rows; ++i) {
+    double loss = 0;
+    for (int64_t j = 0; j < classes(); ++j) {
+      const double error = Logits(i)[j] - batch.labels[i * classes() + j];
+      loss += error * error / 2;
+    }
+    sums.loss += weights == nullptr ? loss : weights[i] * loss;
+  }
+  return sums;
 }
 
 void Mlp::Backward(const Batch& batch, absl::Span<float> gradient) {
   const int64_t rows = batch.rows;
   Layer& last = layers_.back();
   std::copy_n(last.activations.begin(), rows * classes(), last.deltas.begin());
-  for (int64_t i = 0; i < rows; ++i) last.deltas[i * classes() + static_cast<int64_t>(batch.labels[i])] -= 1;
-  for (int64_t i = 0; i < rows * classes(); ++i) last.deltas[i] /= static_cast<float>(rows);
+  if (classifies_) {
+    for (int64_t i = 0; i < rows; ++i) last.deltas[i * classes() + static_cast<int64_t>(batch.labels[i])] -= 1;
+  } else {
+    for (int64_t i = 0; i < rows * classes(); ++i) last.deltas[i] -= batch.labels[i];
+  }
+  const float* const weights = Weights(batch);
+  for (int64_t i = 0; i < rows; ++i) {
+    const float weight = weights == nullptr ? 1 : weights[i];
+    for (int64_t j = 0; j < classes(); ++j) last.deltas[i * classes() + j] *= weight / static_cast<float>(rows);
+  }
 
   for (size_t i = layers_.size(); i-- > 0;) {
     const Layer& layer = layers_[i];
@@ -229,6 +286,9 @@ void Mlp::Backward(const Batch& batch, absl::Span<float> gradient) {
               .right = layer.deltas.data(),
               .result = &gradient[layer.kernel_offset]});
     SumRows(layer.deltas.data(), rows, layer.outputs, &gradient[layer.bias_offset]);
+    if (l2_ > 0) {
+      for (int64_t j = layer.kernel_offset; j < layer.bias_offset; ++j) gradient[j] += l2_ * parameters_[j];
+    }
     if (i > 0) BackwardThrough(i, rows);
   }
 }
@@ -278,7 +338,7 @@ absl::Status Mlp::Predict(absl::Span<const float> features, absl::Span<float> pr
     ComputeLogits(features.data() + begin * inputs(), n);
     for (int64_t i = 0; i < n; ++i) {
       size_t best = 0;
-      Softmax(Logits(i), 0, &best);
+      if (classifies_) Softmax(Logits(i), 0, &best);
       absl::c_copy(Logits(i), probabilities.begin() + (begin + i) * classes());
     }
   }
@@ -292,6 +352,9 @@ absl::StatusOr<Evaluation> Mlp::EvaluateEnsemble(const std::vector<Mlp*>& member
     if (member->classes() != classes) {
       return absl::InvalidArgumentError(
           absl::StrCat("members of an ensemble have ", classes, " and ", member->classes(), " classes"));
+    }
+    if (!member->classifies_) {
+      return absl::InvalidArgumentError("a network of squared loss has no classes to be evaluated by");
     }
   }
   if (const absl::Status status = source->Rewind(0); !status.ok()) return status;
@@ -329,8 +392,22 @@ absl::StatusOr<Evaluation> Mlp::EvaluateEnsemble(const std::vector<Mlp*>& member
 absl::StatusOr<std::vector<double>> Mlp::TrainOnBatch(const Batch& batch) {
   const auto evaluation = ComputeGradient(batch, absl::MakeSpan(gradient_));
   if (!evaluation.ok()) return evaluation.status();
+  ClipGradient();
   optimizer_->Step(gradient_, parameters());
-  return std::vector<double>{evaluation->loss, evaluation->accuracy};
+  std::vector<double> results{evaluation->loss};
+  if (classifies_) results.push_back(evaluation->accuracy);
+  return results;
+}
+
+void Mlp::ClipGradient() {
+  if (max_gradient_norm_ == 0) return;
+  double squares = 0;
+  for (const float value : gradient_) squares += static_cast<double>(value) * value;
+  const double norm = std::sqrt(squares);
+  // Not what is infinite or NaN: the loss will tell.
+  if (!(norm > max_gradient_norm_ && std::isfinite(norm))) return;
+  const auto factor = static_cast<float>(max_gradient_norm_ / norm);
+  for (float& value : gradient_) value *= factor;
 }
 
 }  // namespace paramd

@@ -49,24 +49,25 @@ Shard::Shard(const DataSet* data, const ShardOptions& options, std::vector<int64
     : data_(data), options_(options), share_(std::move(share)), order_(share_) {}
 
 absl::StatusOr<bool> Shard::Next(Batch* batch) {
-  const int64_t rows = std::min(options_.batch_size, static_cast<int64_t>(order_.size()) - next_);
-  if (rows == 0) return false;
+  if (batch_ == batches_per_epoch()) return false;
+  const int64_t begin = rows() * batch_ / batches_per_epoch();
+  const int64_t rows = this->rows() * (batch_ + 1) / batches_per_epoch() - begin;
+  ++batch_;
   batch->rows = rows;
   batch->features.resize(rows * data_->columns);
   batch->labels.resize(rows);
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t row = order_[next_ + i];
+    const int64_t row = order_[begin + i];
     const uint8_t* features = &data_->features[row * data_->columns];
     std::transform(features, features + data_->columns, &batch->features[i * data_->columns],
                    [](uint8_t byte) { return static_cast<float>(byte) * (1.0f / 255); });
     batch->labels[i] = data_->labels[row];
   }
-  next_ += rows;
   return true;
 }
 
 absl::Status Shard::Rewind(int64_t epoch) {
-  next_ = 0;
+  batch_ = 0;
   order_ = share_;
   if (options_.shuffle) {
     // Never the sequence that dealt the rows: that one has two words.

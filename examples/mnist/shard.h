@@ -27,7 +27,8 @@ struct ShardOptions {
 absl::Status CheckShardOptions(const ShardOptions& options);
 
 // The shares of all workers are disjoint, cover every row, and differ in size by one row at most. An epoch passes once
-// over the share, in minibatches of batch_size rows; the last one has what is left. Thread-compatible.
+// over the share, in as few minibatches of at most batch_size rows as it takes, which differ by one row at most: a last
+// one of a few rows would be as large a step as any, and by chance in any direction. Thread-compatible.
 class Shard : public BatchSource {
  public:
   // `data` must outlive the shard. Errors: those of CheckShardOptions; INVALID_ARGUMENT if a worker is left without
@@ -47,7 +48,7 @@ class Shard : public BatchSource {
   const ShardOptions options_;
   const std::vector<int64_t> share_;  // rows of data_
   std::vector<int64_t> order_;        // share_ as this epoch passes over it
-  int64_t next_ = 0;                  // into order_
+  int64_t batch_ = 0;                 // the next of this epoch
 };
 
 }  // namespace paramd

@@ -20,13 +20,24 @@ paramd_trainable TrainableOf(jlong mlp) {
 extern "C" {
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_mlpNew(JNIEnv* env, jclass, jlongArray layers, jbyteArray optimizer,
-                                                  jdouble learning_rate, jlong seed) {
+                                                  jdouble learning_rate, jlong seed, jbyteArray loss, jdouble l2,
+                                                  jdouble max_gradient_norm) {
   return Guarded(env, [&]() -> jlong {
     const auto units = paramd::jni::Longs(env, layers);
     const std::vector<int64_t> copy(units.begin(), units.end());
+    const paramd::jni::Text optimizer_name(env, optimizer);
+    const paramd::jni::Text loss_name(env, loss);
+    const paramd_mlp_options options{.struct_size = sizeof(options),
+                                     .layers = copy.data(),
+                                     .layer_count = copy.size(),
+                                     .optimizer = optimizer_name.c_str(),
+                                     .learning_rate = learning_rate,
+                                     .seed = static_cast<uint64_t>(seed),
+                                     .loss = loss_name.c_str(),
+                                     .l2 = l2,
+                                     .max_gradient_norm = max_gradient_norm};
     paramd_mlp* mlp = nullptr;
-    Check(env, paramd_mlp_new(copy.data(), copy.size(), paramd::jni::Text(env, optimizer).c_str(), learning_rate,
-                              static_cast<uint64_t>(seed), &mlp));
+    Check(env, paramd_mlp_new_with(&options, &mlp));
     return Address(mlp);
   });
 }

@@ -236,6 +236,7 @@ static void nulls(void) {
   CHECK_NULL(paramd_mlp_new(NULL, 2, "sgd", 0.1, 1, &mlp), "layers");
   CHECK_NULL(paramd_mlp_new(layers, 2, NULL, 0.1, 1, &mlp), "optimizer");
   CHECK_NULL(paramd_mlp_new(layers, 2, "sgd", 0.1, 1, NULL), "mlp");
+  CHECK_NULL(paramd_mlp_new_with(NULL, &mlp), "options");
   CHECK_NULL(paramd_mlp_describe(mlp, NULL), "spec");
   CHECK_NULL(paramd_mlp_trainable(mlp, NULL), "trainable");
   CHECK(paramd_mlp_parameters(NULL, NULL) == NULL);
@@ -547,6 +548,10 @@ static void train_mlp(void) {
   const int64_t layers[] = {2, 8, 2};
   paramd_mlp* mlp = NULL;
   CHECK_FAILS(paramd_mlp_new(layers, 1, "sgd", 0.1, 1, &mlp), PARAMD_INVALID_ARGUMENT, "at least two layers");
+  paramd_mlp_options hinge = {sizeof(hinge), layers, 3, "sgd", 0.1, 1, "hinge", 0, 0};
+  CHECK_FAILS(paramd_mlp_new_with(&hinge, &mlp), PARAMD_INVALID_ARGUMENT, "softmax, for classes");
+  hinge.struct_size = 8;
+  CHECK_FAILS(paramd_mlp_new_with(&hinge, &mlp), PARAMD_INVALID_ARGUMENT, "struct_size is 8");
   CHECK_FAILS(paramd_mlp_new(layers, 3, "magic", 0.1, 1, &mlp), PARAMD_INVALID_ARGUMENT, "unknown optimizer");
   CHECK_OK(paramd_mlp_new(layers, 3, "adam", 0.01, 1, &mlp));
   paramd_model_spec* spec = paramd_model_spec_new("m");

@@ -23,8 +23,11 @@ std::unique_ptr<Mlp> MakeMlp(const MlpOptions& options) {
   return *std::move(mlp);
 }
 
-// The batch's mean cross-entropy, by the definition, in double.
-double ReferenceLoss(const std::vector<int64_t>& layers, const std::vector<double>& parameters, const Batch& batch) {
+// The batch's mean loss, by the definition, in double; with the penalty of `options.l2`.
+double ReferenceLoss(const MlpOptions& options, const std::vector<double>& parameters, const Batch& batch) {
+  const std::vector<int64_t>& layers = options.layers;
+  const bool squared = options.loss == Loss::kSquared;
+  const int64_t labels = batch.rows * (squared ? layers.back() : 1);
   double loss = 0;
   for (int64_t row = 0; row < batch.rows; ++row) {
     std::vector<double> in(batch.features.begin() + row * layers[0], batch.features.begin() + (row + 1) * layers[0]);
@@ -43,10 +46,22 @@ double ReferenceLoss(const std::vector<int64_t>& layers, const std::vector<doubl
       in = out;
     }
     double sum = 0;
-    for (const double logit : in) sum += std::exp(logit);
-    loss += std::log(sum) - in[static_cast<size_t>(batch.labels[row])];
+    if (squared) {
+      for (size_t i = 0; i < in.size(); ++i) sum += std::pow(in[i] - batch.labels[row * in.size() + i], 2) / 2;
+    } else {
+      for (const double logit : in) sum += std::exp(logit);
+      sum = std::log(sum) - in[static_cast<size_t>(batch.labels[row])];
+    }
+    loss += sum * (static_cast<int64_t>(batch.labels.size()) > labels ? batch.labels[labels + row] : 1);
   }
-  return loss / static_cast<double>(batch.rows);
+  loss /= static_cast<double>(batch.rows);
+  size_t offset = 0;
+  for (size_t l = 1; l < layers.size(); ++l) {
+    for (int64_t i = 0; i < layers[l - 1] * layers[l]; ++i)
+      loss += options.l2 / 2 * std::pow(parameters[offset + i], 2);
+    offset += (layers[l - 1] + 1) * layers[l];
+  }
+  return loss;
 }
 
 Batch RandomBatch(int64_t rows, int64_t columns, int64_t classes, uint64_t seed) {
@@ -61,25 +76,34 @@ Batch RandomBatch(int64_t rows, int64_t columns, int64_t classes, uint64_t seed)
 TEST_CASE("the gradient agrees with central differences of the loss in double") {
   const std::vector<int64_t> layers =
       GENERATE(std::vector<int64_t>{5, 3}, std::vector<int64_t>{6, 7, 4}, std::vector<int64_t>{4, 9, 5, 3});
-  auto mlp = MakeMlp({.layers = layers, .seed = 11});
+  const Loss loss = GENERATE(Loss::kSoftmax, Loss::kSquared);
+  const bool weighted = GENERATE(false, true);
+  const MlpOptions options{.layers = layers, .seed = 11, .loss = loss, .l2 = weighted ? 0.3 : 0};
+  auto mlp = MakeMlp(options);
   // Biases other than zero.
   std::mt19937_64 random(3);
   for (float& parameter : mlp->parameters()) parameter += std::uniform_real_distribution<float>(-0.2f, 0.2f)(random);
-  const Batch batch = RandomBatch(6, layers.front(), layers.back(), 5);
+  Batch batch = RandomBatch(6, layers.front(), layers.back(), 5);
+  if (loss == Loss::kSquared) {
+    batch.labels.resize(6 * layers.back());
+    for (float& label : batch.labels) label = std::uniform_real_distribution<float>(-2, 2)(random);
+  }
+  if (weighted) batch.labels.insert(batch.labels.end(), {0, 0.5, 1, 1, 3, 0.25});
 
   std::vector<float> gradient(mlp->parameters().size(), std::numeric_limits<float>::quiet_NaN());
   const auto evaluation = mlp->ComputeGradient(batch, absl::MakeSpan(gradient));
   REQUIRE(evaluation.ok());
 
   std::vector<double> parameters(mlp->parameters().begin(), mlp->parameters().end());
-  CHECK(evaluation->loss == Approx(ReferenceLoss(layers, parameters, batch)).epsilon(1e-6));
+  const MlpOptions unpenalized{.layers = layers, .loss = loss};
+  CHECK(evaluation->loss == Approx(ReferenceLoss(unpenalized, parameters, batch)).epsilon(1e-6));
   constexpr double kStep = 1e-6;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const double at = parameters[i];
     parameters[i] = at + kStep;
-    const double above = ReferenceLoss(layers, parameters, batch);
+    const double above = ReferenceLoss(options, parameters, batch);
     parameters[i] = at - kStep;
-    const double below = ReferenceLoss(layers, parameters, batch);
+    const double below = ReferenceLoss(options, parameters, batch);
     parameters[i] = at;
     INFO("parameter " << i);
     CHECK(gradient[i] == Approx((above - below) / (2 * kStep)).epsilon(1e-5).margin(1e-7));
@@ -102,6 +126,21 @@ TEST_CASE("loss and accuracy of a network computed by hand") {
   CHECK(gradient[0] == Approx((-0.1824255 * 2 - 0.6224593) / 2));
   CHECK(gradient[2] == Approx(-0.6224593 / 2));
   CHECK(gradient[5] == Approx((0.1824255 + 0.6224593) / 2));
+}
+
+TEST_CASE("a step's gradient is scaled down to its longest norm, and a shorter one is left alone") {
+  const Batch batch = RandomBatch(6, 5, 3, 5);
+  const auto step = [&](double norm) {
+    auto mlp = MakeMlp({.layers = {5, 3}, .optimizer = {.learning_rate = 1}, .max_gradient_norm = norm});
+    const std::vector<float> before(mlp->parameters().begin(), mlp->parameters().end());
+    REQUIRE(mlp->TrainOnBatch(batch).ok());
+    double squares = 0;
+    for (size_t i = 0; i < before.size(); ++i) squares += std::pow(before[i] - mlp->parameters()[i], 2);
+    return std::sqrt(squares);
+  };
+  const double whole = step(0);
+  CHECK(step(whole / 4) == Approx(whole / 4).epsilon(1e-4));
+  CHECK(step(whole * 2) == whole);
 }
 
 TEST_CASE("logits of any size give a finite, right loss") {
@@ -337,13 +376,24 @@ TEST_CASE("a bad batch is refused and changes nothing") {
     CHECK_THAT(std::string(result.status().message()), Catch::Contains(text));
   };
   refused({}, "at least one row");
-  refused({.rows = 1, .features = {1, 2, 3}, .labels = {0}}, "size of the first layer");
+  refused({.rows = 1, .features = {1, 2, 3}, .labels = {0}}, "sizes of the first");
   refused({.rows = 1, .features = {1, 2}, .labels = {}}, "0 labels");
   refused({.rows = 1, .features = {1, 2}, .labels = {3}}, "label 3 is not a class in [0, 3)");
   refused({.rows = 1, .features = {1, 2}, .labels = {-1}}, "label -1");
   refused({.rows = 1, .features = {1, 2}, .labels = {0.5}}, "label 0.5");
   refused({.rows = 1, .features = {1, 2}, .labels = {std::numeric_limits<float>::quiet_NaN()}}, "label nan");
+  refused({.rows = 1, .features = {1, 2}, .labels = {0, -0.5}}, "weight -0.5");
+  refused({.rows = 1, .features = {1, 2}, .labels = {0, std::numeric_limits<float>::infinity()}}, "weight inf");
   CHECK(std::vector<float>(mlp->parameters().begin(), mlp->parameters().end()) == before);
+}
+
+TEST_CASE("a network for numbers takes finite ones alone, and has no accuracy") {
+  auto mlp = MakeMlp({.layers = {2, 3}, .loss = Loss::kSquared});
+  CHECK(mlp->metric_names().empty());
+  CHECK(mlp->TrainOnBatch({.rows = 1, .features = {1, 2}, .labels = {-1, 0.5, 7}})->size() == 1);
+  const auto refused =
+      mlp->TrainOnBatch({.rows = 1, .features = {1, 2}, .labels = {0, 0, std::numeric_limits<float>::infinity()}});
+  CHECK_THAT(std::string(refused.status().message()), Catch::Contains("label inf"));
 }
 
 TEST_CASE("options that make no sense are refused") {
@@ -357,6 +407,9 @@ TEST_CASE("options that make no sense are refused") {
   CHECK_THAT(message({.layers = {784, 0, 10}}), Catch::Contains("layer 1 has 0 units"));
   CHECK_THAT(message({.layers = {784, int64_t{1} << 31}}), Catch::Contains("layer 1"));
   CHECK_THAT(message({.layers = {(int64_t{1} << 31) - 1, (int64_t{1} << 31) - 1}}), Catch::Contains("2^40"));
+  CHECK_THAT(message({.layers = {2, 2}, .l2 = -1}), Catch::Contains("l2 is -1"));
+  CHECK_THAT(message({.layers = {2, 2}, .max_gradient_norm = std::nan("")}),
+             Catch::Contains("max_gradient_norm is nan"));
   CHECK_THAT(message({.layers = {2, 2}, .optimizer = {.name = "lbfgs"}}), Catch::Contains("sgd, momentum and adam"));
   CHECK_THAT(message({.layers = {2, 2}, .optimizer = {.learning_rate = 0}}), Catch::Contains("learning rate 0"));
   CHECK_THAT(message({.layers = {2, 2}, .optimizer = {.name = "momentum", .momentum = 1}}),

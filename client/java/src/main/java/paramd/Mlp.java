@@ -4,13 +4,15 @@ import java.lang.ref.Reference;
 import java.nio.FloatBuffer;
 
 /**
- * A ready-made model in native code: a perceptron with ReLU between its layers and softmax cross-entropy on top. A
- * batch has one label a row, its class's number. Metric: accuracy. Not thread-safe, but for close, which a training
+ * A ready-made model in native code: a perceptron with ReLU between its layers. A batch has one label a row, its class's
+ * number, and accuracy is the metric; or, with loss squared, a label for each output, and no metric. Behind all labels
+ * there may be a weight for each row, not negative: its loss counts that many times. Not thread-safe, but for close, which a training
  * under way outlives.
  */
 public final class Mlp implements Trainable, AutoCloseable {
   private final long[] layers;
   private final NativeObject mlp;
+  private final String[] metrics;
   private FloatBuffer parameters; // null until asked for
   private final MemoryPool pool = new MemoryPool(-1);
 
@@ -20,10 +22,19 @@ public final class Mlp implements Trainable, AutoCloseable {
    * @param seed of the first parameters: equal ones give equal parameters
    */
   public Mlp(long[] layers, String optimizer, double learningRate, long seed) {
-    this.layers = layers.clone();
-    final byte[] name = Arguments.utf8(optimizer);
+    this(new MlpOptions(layers).optimizer(optimizer).learningRate(learningRate).seed(seed));
+  }
+
+  public Mlp(MlpOptions options) {
+    layers = options.layers.clone();
+    final byte[] optimizer = Arguments.utf8(options.optimizer);
+    final byte[] loss = Arguments.utf8(options.loss);
     NativeLibrary.load();
-    mlp = new NativeObject("mlp", Native.mlpNew(this.layers, name, learningRate, seed), Native::mlpFree);
+    final long made =
+        Native.mlpNew(
+            layers, optimizer, options.learningRate, options.seed, loss, options.l2, options.maxGradientNorm);
+    mlp = new NativeObject("mlp", made, Native::mlpFree);
+    metrics = options.loss.equals("softmax") ? new String[] {"accuracy"} : new String[0];
   }
 
   /** Adds its tensors to the spec. */
@@ -48,7 +59,7 @@ public final class Mlp implements Trainable, AutoCloseable {
 
   @Override
   public double[] trainOnBatch(Batch batch) {
-    final double[] results = new double[2];
+    final double[] results = new double[1 + metrics.length];
     final long address = mlp.acquire();
     try {
       Native.mlpTrainOnBatch(
@@ -68,7 +79,7 @@ public final class Mlp implements Trainable, AutoCloseable {
 
   @Override
   public String[] metricNames() {
-    return new String[] {"accuracy"};
+    return metrics.clone();
   }
 
   @Override
@@ -91,7 +102,7 @@ public final class Mlp implements Trainable, AutoCloseable {
     }
   }
 
-  /** Of features [rows, inputs], each row's probabilities [rows, classes]; both buffers from their positions on. */
+  /** Of features [rows, inputs], each row's probabilities, or outputs, [rows, classes]; both buffers from their positions on. */
   public void predict(FloatBuffer features, int rows, FloatBuffer probabilities) {
     if (rows < 0
         || features.remaining() != rows * layers[0]

@@ -160,7 +160,8 @@ final class Native {
   /** The fields of paramd_window_statistics in order. */
   static native double[] windowStatistics(long window);
 
-  static native long mlpNew(long[] layers, byte[] optimizer, double learningRate, long seed);
+  static native long mlpNew(
+      long[] layers, byte[] optimizer, double learningRate, long seed, byte[] loss, double l2, double maxGradientNorm);
 
   static native void mlpFree(long mlp);
 

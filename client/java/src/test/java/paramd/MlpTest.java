@@ -75,6 +75,40 @@ class MlpTest {
   }
 
   @Test
+  void itTrainsNumbersOfWeightedRows() {
+    try (Mlp mlp = new Mlp(new MlpOptions(1, 2).loss("squared").learningRate(0.5).seed(3))) {
+      assertArrayEquals(new String[0], mlp.metricNames());
+      final Batch batch = new Batch();
+      // Rows of weight 1 say (2x, -x), the last one says otherwise and has weight 0.
+      batch.set(3, new float[] {-1, 1, 1}, new float[] {-2, 1, 2, -1, 9, 9, 1, 1, 0});
+      for (int i = 0; i < 200; i++) {
+        mlp.trainOnBatch(batch);
+      }
+      final float[] outputs = new float[2];
+      mlp.predict(FloatBuffer.wrap(new float[] {3}), 1, FloatBuffer.wrap(outputs));
+      assertArrayEquals(new float[] {6, -3}, outputs, 1e-3f);
+    }
+  }
+
+  @Test
+  void aPenaltyShrinksWeightsAndAShortGradientStepsLittle() {
+    final Batch batch = new Batch();
+    batch.set(1, new float[] {1}, new float[] {4});
+    try (Mlp penalized = new Mlp(new MlpOptions(1, 1).loss("squared").l2(1));
+        Mlp clipped = new Mlp(new MlpOptions(1, 1).loss("squared").learningRate(1).maxGradientNorm(1e-3))) {
+      for (int i = 0; i < 500; i++) {
+        penalized.trainOnBatch(batch);
+      }
+      // The bias is free of it, and does all.
+      assertEquals(0, penalized.parameters().get(0), 1e-3);
+      assertEquals(4, penalized.parameters().get(1), 1e-3);
+      final float before = clipped.parameters().get(1);
+      clipped.trainOnBatch(batch);
+      assertEquals(0, clipped.parameters().get(1) - before, 1e-3);
+    }
+  }
+
+  @Test
   void mistakesAreTold() {
     assertEquals(
         ParamdException.Code.INVALID_ARGUMENT,
@@ -82,6 +116,7 @@ class MlpTest {
     assertEquals(
         ParamdException.Code.INVALID_ARGUMENT,
         assertThrows(ParamdException.class, () -> new Mlp(new long[] {2, 2}, "luck", 0.1, 1)).code());
+    assertThrows(ParamdException.class, () -> new Mlp(new MlpOptions(2, 2).loss("hinge")));
     try (Mlp mlp = new Mlp(new long[] {2, 2}, "sgd", 0.1, 1)) {
       final Batch batch = new Batch();
       batch.set(1, new float[] {0, 0}, new float[] {2});
