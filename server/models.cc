@@ -137,15 +137,10 @@ absl::StatusOr<std::shared_ptr<Model>> Models::Find(const v1::Participant& parti
 absl::StatusOr<Models::Entry> Models::FindLocked(const std::string& name) const {
   if (draining_) return ShuttingDown();
   if (const auto it = models_.find(name); it != models_.end()) return it->second;
-  std::vector<std::string> names;
-  for (const auto& [other, model] : models_) {
-    names.push_back(other);
-    if (names.size() > kNamed) break;
-  }
-  return absl::NotFoundError(absl::StrCat("there is no model '", Quoted(name), "' on this server; ",
-                                          names.empty() ? "it has none" : "it has " + Named(std::move(names)),
-                                          "; create it with `paramctl create`, or let a worker bring its "
-                                          "specification"));
+  // Which others there are is not for everybody to know who asks.
+  return absl::NotFoundError(absl::StrCat("there is no model '", Quoted(name),
+                                          "' on this server; `paramctl list` shows which there are; create it with "
+                                          "`paramctl create`, or let a worker bring its specification"));
 }
 
 absl::Status Models::CheckPull(const Model& model) const {

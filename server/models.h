@@ -43,7 +43,7 @@ class Models {
   // difference, RESOURCE_EXHAUSTED; INTERNAL: the algorithm threw.
   absl::StatusOr<v1::ModelInfo> Create(const v1::ModelSpec& spec);
 
-  // NOT_FOUND, which names models that there are, or UNAVAILABLE while draining.
+  // NOT_FOUND, or UNAVAILABLE while draining.
   absl::StatusOr<std::shared_ptr<Model>> Find(const std::string& name) const;
 
   // The model that a participant speaks of. As above, and ABORTED if it is another model of that name, or another

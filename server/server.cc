@@ -243,7 +243,11 @@ class Server::Impl : private EventSink {
   // Passes events on; who is gone has its shared memory given up.
   bool Wants(ModelEvent::Kind kind) const override;
   void Tell(const ModelEvent& event) override;
-  void Post(std::function<void()> task) { PostedTask::Post(queue_.get(), &calls_, std::move(task)); }
+  void Post(std::function<void()> task) {
+    // Nobody polls before Start has come so far, which may fail with models that are there already.
+    if (queue_ == nullptr) return task();
+    PostedTask::Post(queue_.get(), &calls_, std::move(task));
+  }
   // As gRPC's, but for peers that do not read from their connections, which hold that up.
   void ShutDownTransport(absl::Time deadline);
 
@@ -344,6 +348,7 @@ absl::Status Server::Impl::Start() {
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     queue_->Shutdown();
+    queue_.reset();
     return absl::UnavailableError(absl::StrCat("gRPC can't serve on ", address_, "; --log_level=debug says why"));
   }
   environment_ = {.service = &service_,

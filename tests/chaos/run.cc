@@ -106,6 +106,7 @@ class Runner {
   Report Run() {
     const int64_t begin = NowNanoseconds();
     for (size_t s = 0; s < slots_.size(); ++s) StartWorker(s);
+    AwaitCommits();
     int64_t next = NowNanoseconds();
     while (counts_["kills of workers"] + counts_["kills of the daemon"] < options_.kills && report_.wrong.empty()) {
       Wait();
@@ -225,6 +226,19 @@ class Runner {
     if (slot.life != nullptr) slot.life->rivals = true;
     slot.life = lives_.back().get();
     ++counts_["worker processes"];
+  }
+
+  // Of each model, so that none can end without.
+  void AwaitCommits() {
+    const int64_t end = NowNanoseconds() + absl::ToInt64Nanoseconds(kLong);
+    const auto committed = [this](size_t m) {
+      return std::any_of(lives_.begin(), lives_.end(), [&](const auto& life) {
+        return slots_[life->slot].model == m && absl::StrContains(ReadFile(life->diary), " A ");
+      });
+    };
+    for (size_t m = 0; m < models_.size(); ++m) {
+      while (!committed(m) && report_.wrong.empty() && NowNanoseconds() < end) Wait();
+    }
   }
 
   // Looks after what has ended by itself, and what is due.
@@ -416,11 +430,16 @@ class Runner {
     for (const auto& life : lives_) {
       if (life->process != nullptr) life->process->Signal(SIGTERM);
     }
-    const int64_t end = NowNanoseconds() + absl::ToInt64Nanoseconds(kLong);
-    while (running() && NowNanoseconds() < end) Wait();
+    const int64_t begin = NowNanoseconds();
+    const auto waited = [&] {
+      const int64_t now = NowNanoseconds();
+      return absl::Nanoseconds(now - begin - Overlap(suspended_, begin, now));
+    };
+    while (running() && waited() < kLong) Wait();
     for (const auto& life : lives_) {
       if (life->process == nullptr) continue;
-      Wrong(absl::StrCat("a worker of ", Name(life->slot), " hangs:\n", Tail(life->process->Err())));
+      Wrong(absl::StrCat("a worker of ", Name(life->slot), " hangs:\n", Tail(life->process->Err()), "\nIts diary:\n",
+                         Tail(ReadFile(life->diary))));
       life->process.reset();
     }
   }

@@ -182,7 +182,7 @@ int Main() {
   auto worker = Worker::Join(options);
   if (!worker.ok()) {
     std::cerr << worker.status() << std::endl;
-    return 1;
+    return absl::IsAborted(worker.status()) ? 3 : 1;
   }
   diary.Write(Entry::kJoined, static_cast<int64_t>((*worker)->incarnation()));
   return Committer(diary, *std::move(worker)).Run();

@@ -1,8 +1,6 @@
-// Files that users give: safetensors, flags, IDX; and a daemon's own log.
+// Files that users give: safetensors, flags, tokens, IDX; and a daemon's own log.
 #include <unistd.h>
-#include <zlib.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,10 +12,12 @@
 #include "absl/time/time.h"
 #include "examples/mnist/idx.h"
 #include "flags/command_line.h"
+#include "security/tokens.h"
 #include "state/log.h"
 #include "state/model_file.h"
 #include "state/safetensors.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/resealed.h"
 #include "tests/fuzz/targets.h"
 
 ABSL_FLAG(bool, fuzz_bool, false, "");
@@ -46,7 +46,7 @@ void FuzzSafetensors(std::string_view input) {
 }
 
 void FuzzCheckpoint(std::string_view input) {
-  const MemoryFile file(input);
+  const MemoryFile file(ResealedTensors(input));
   const auto opened = ModelFile::Open(file.path());
   if (!opened.ok()) return;
   opened->Verify().IgnoreError();
@@ -70,6 +70,19 @@ void FuzzFlags(std::string_view input) {
   ParseFlags(2, arguments, Repeated::kRefused).IgnoreError();
 }
 
+// Its last line is also a token, and a model's name.
+void FuzzTokens(std::string_view input) {
+  const absl::string_view text(input.data(), input.size());
+  const auto tokens = Tokens::Parse(text);
+  const absl::string_view last = text.substr(text.rfind('\n') + 1);
+  Covers(text, last);
+  if (!tokens.ok()) return;
+  for (const Grant& grant : tokens->Find(last)) {
+    FUZZ_CHECK(!grant.token.empty() && grant.role != Role::kAnybody && !grant.models.empty());
+    Covers(grant.models, last);
+  }
+}
+
 // Its first byte is the rank.
 void FuzzIdx(std::string_view input) {
   if (input.empty()) return;
@@ -83,42 +96,10 @@ void FuzzIdx(std::string_view input) {
   FUZZ_CHECK(array->values.size() == static_cast<size_t>(values));
 }
 
-// Makes the checksums of a segment right, as far as there are records: else nothing gets past the first.
-std::string Resealed(std::string_view input) {
-  std::string bytes(input);
-  const auto number = [&](size_t at, auto* to) { std::memcpy(to, &bytes[at], sizeof(*to)); };
-  const auto crc = [&](uint32_t begin, size_t at, size_t length) {
-    return static_cast<uint32_t>(crc32(begin, reinterpret_cast<const Bytef*>(&bytes[at]), static_cast<uInt>(length)));
-  };
-  const auto seal = [&](size_t at, uint32_t sum) { std::memcpy(&bytes[at], &sum, sizeof(sum)); };
-  if (bytes.size() < kSegmentHeaderBytes) return bytes;
-  seal(24, crc(0, 0, 24));
-  for (size_t at = kSegmentHeaderBytes; bytes.size() - at >= kRecordHeaderBytes;) {
-    uint32_t head = 0;
-    uint64_t payload = 0;
-    number(at + 4, &head);
-    number(at + 8, &payload);
-    const uint32_t sum = crc(crc(0, 8, 8), at + 4, kRecordHeaderBytes - 4);
-    seal(at, sum);
-    const size_t body = at + kRecordHeaderBytes;
-    if (head == 0 && payload == 0) {
-      at = body;
-      continue;
-    }
-    const size_t left = bytes.size() - body;
-    if (payload > left || head > left - payload || left - payload - head < 4) break;
-    const size_t length = head + static_cast<size_t>(payload);
-    seal(body + length, crc(sum, body, length));
-    at = (body + length + 4 + 7) / 8 * 8;
-    if (at > bytes.size()) break;
-  }
-  return bytes;
-}
-
 // Its first byte says whether the checksums are made right; then the bytes of the one segment that there is.
 void FuzzLog(std::string_view input) {
   if (input.empty()) return;
-  const std::string bytes = input[0] % 2 != 0 ? Resealed(input.substr(1)) : std::string(input.substr(1));
+  const std::string bytes = input[0] % 2 != 0 ? ResealedSegment(input.substr(1)) : std::string(input.substr(1));
   static const std::string folder = [] {
     std::string pattern = std::filesystem::temp_directory_path() / "paramd_fuzz_XXXXXX";
     FUZZ_CHECK(mkdtemp(pattern.data()) != nullptr);
@@ -143,6 +124,7 @@ void FuzzLog(std::string_view input) {
 const FuzzTargetRegistration safetensors("safetensors", FuzzSafetensors);
 const FuzzTargetRegistration checkpoint("checkpoint", FuzzCheckpoint);
 const FuzzTargetRegistration flags("flags", FuzzFlags);
+const FuzzTargetRegistration tokens("tokens", FuzzTokens);
 const FuzzTargetRegistration idx("idx", FuzzIdx);
 const FuzzTargetRegistration log("log", FuzzLog);
 

@@ -120,7 +120,7 @@ TEST_CASE_METHOD(Fixture, "a network of another size") {
 
 TEST_CASE_METHOD(Fixture, "an unknown model") {
   CheckError(Worker::Join({.server = address(), .model = "mnits", .worker = "a"}).status(), absl::StatusCode::kNotFound,
-             {"there is no model 'mnits' on this server", "it has m", "create it with `paramctl create`"});
+             {"there is no model 'mnits' on this server", "paramctl list", "create it with `paramctl create`"});
   std::vector<float> center(1);
   CheckError(admin().Pull("mnits", absl::MakeSpan(center)).status(), absl::StatusCode::kNotFound, {"'mnits'"});
   CheckError(admin().DeleteModel("mnits"), absl::StatusCode::kNotFound, {"'mnits'"});

@@ -238,9 +238,9 @@ grpc::StatusCode Refusal(int code) {
   return let_in ? grpc::StatusCode::OK : refused;
 }
 
-// Of a call with one message, or of a stream that ends after its first answer.
+// Of a call with one message, or of a stream that ends after its first answer. `heard`: the answer's bytes.
 grpc::Status Call(const House& house, const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                  const std::string& who, const std::string& request) {
+                  const std::string& who, const std::string& request, std::string* heard = nullptr) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   house.Authorize(who, &context);
@@ -259,6 +259,10 @@ grpc::Status Call(const House& house, const std::shared_ptr<grpc::Channel>& chan
   grpc::ByteBuffer answer;
   stream->Read(&answer, nullptr);
   if (step()) context.TryCancel();
+  grpc::Slice bytes;
+  if (heard != nullptr && answer.Valid() && answer.DumpToSingleSlice(&bytes).ok()) {
+    heard->assign(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
+  }
   grpc::Status status;
   stream->Finish(&status, nullptr);
   step();
@@ -266,7 +270,7 @@ grpc::Status Call(const House& house, const std::shared_ptr<grpc::Channel>& chan
 }
 
 int ExchangeCode(const House& house, const std::shared_ptr<grpc::Channel>& channel, const std::string& who,
-                 const v1::ExchangeHeader& header) {
+                 const v1::ExchangeHeader& header, std::string* heard = nullptr) {
   const auto stub = v1::ParameterServer::NewStub(channel);
   grpc::ClientContext context;
   house.Authorize(who, &context);
@@ -277,6 +281,7 @@ int ExchangeCode(const House& house, const std::shared_ptr<grpc::Channel>& chann
   v1::ExchangeReply reply;
   if (!stream->Read(&reply)) return stream->Finish().error_code();
   context.TryCancel();
+  if (heard != nullptr) *heard = reply.SerializeAsString();
   return reply.header().code();
 }
 
@@ -310,6 +315,32 @@ TEST_CASE("every method lets in whom it should, over every transport") {
       for (const auto& [operation, header] : Headers()) {
         INFO(transport << ", " << operation << ", " << who);
         CHECK(Refusal(ExchangeCode(house, channel, who, header)) == Expected(operation, who));
+      }
+    }
+  }
+}
+
+TEST_CASE("no answer and no error names a model that one may not read") {
+  const House house;
+  const auto admin = house.AdminAs("admin");
+  REQUIRE(admin->CreateModel(Spec("secret")).ok());
+  const auto channel = house.Channel();
+  // Without a model "mine", and with it.
+  for (const bool there : {false, true}) {
+    if (there) REQUIRE(admin->CreateModel(Spec(kMine)).ok());
+    for (const std::string who : {"none", "wrong", "other", "worker"}) {
+      for (const auto& [method, request] : Requests()) {
+        if (!there && absl::EndsWith(method, "/CreateModel")) continue;
+        std::string heard;
+        const grpc::Status status = Call(house, channel, method, who, request, &heard);
+        INFO(method << ", " << who << ": " << status.error_message());
+        CHECK_FALSE(absl::StrContains(absl::StrCat(heard, status.error_message(), status.error_details()), "secret"));
+      }
+      for (const auto& [operation, header] : Headers()) {
+        std::string heard;
+        ExchangeCode(house, channel, who, header, &heard);
+        INFO(operation << ", " << who << ": " << heard);
+        CHECK_FALSE(absl::StrContains(heard, "secret"));
       }
     }
   }

@@ -91,15 +91,12 @@ TEST_CASE("A bad specification creates nothing") {
   CHECK(models.List().empty());
 }
 
-TEST_CASE("An unknown model is NOT_FOUND, and the error names some that there are") {
+TEST_CASE("An unknown model is NOT_FOUND, and the error names no other") {
   Models models({});
-  CHECK_THAT(Text(models.Find("x").status()), Contains("no model 'x'") && Contains("it has none"));
-  for (int i = 0; i < 5; ++i) REQUIRE(models.Create(Named(absl::StrCat("m", i))).ok());
-  CHECK_THAT(Text(models.Find("x").status()), Contains("it has m0, m1, m2, m3, m4;") && Contains("paramctl create"));
-  REQUIRE(models.Create(Named("m5")).ok());
+  REQUIRE(models.Create(Named("secret")).ok());
   const absl::Status status = models.Find("x").status();
   CHECK(status.code() == absl::StatusCode::kNotFound);
-  CHECK_THAT(Text(status), Contains("m4, ...;"));
+  CHECK_THAT(Text(status), Contains("no model 'x'") && Contains("paramctl create") && !Contains("secret"));
   CHECK(models.Describe("x").status().code() == absl::StatusCode::kNotFound);
   CHECK(models.Delete("x").code() == absl::StatusCode::kNotFound);
   CHECK(models.Join(JoinRequestOf("x", "w")).status().code() == absl::StatusCode::kNotFound);
