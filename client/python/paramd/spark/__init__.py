@@ -68,6 +68,12 @@ class _ParamdParams(_ProbabilisticClassifierParams, HasMaxIter, HasSeed, HasSolv
         "minibatches between two exchanges; 0: the algorithm's",
         typeConverter=TypeConverters.toInt,
     )
+    shuffle: Param[bool] = Param(
+        Params._dummy(),
+        "shuffle",
+        "whether rows change partition before the training, so that no worker sees one class or one day alone",
+        typeConverter=TypeConverters.toBoolean,
+    )
     batchSize: Param[int] = Param(
         Params._dummy(), "batchSize", "rows in a minibatch", typeConverter=TypeConverters.toInt
     )
@@ -83,12 +89,24 @@ class _ParamdParams(_ProbabilisticClassifierParams, HasMaxIter, HasSeed, HasSolv
         "HOST:PORT of a daemon that already runs; empty: the driver starts one for the fit",
         typeConverter=TypeConverters.toString,
     )
+    connectTimeout: Param[float] = Param(
+        Params._dummy(),
+        "connectTimeout",
+        "seconds within which `server` must be there",
+        typeConverter=TypeConverters.toFloat,
+    )
     modelName: Param[str] = Param(
         Params._dummy(),
         "modelName",
         "the daemon's name for what is trained, which stays there after the fit and must not be there before; empty: "
         "a name of its own, which is deleted after the fit",
         typeConverter=TypeConverters.toString,
+    )
+    overwrite: Param[bool] = Param(
+        Params._dummy(),
+        "overwrite",
+        "whether a model that `server` has under `modelName` is deleted first",
+        typeConverter=TypeConverters.toBoolean,
     )
     tlsCa: Param[str] = Param(
         Params._dummy(),
@@ -145,6 +163,9 @@ class _ParamdParams(_ProbabilisticClassifierParams, HasMaxIter, HasSeed, HasSolv
     def getCommunicationWindow(self) -> int:
         return self.getOrDefault(self.communicationWindow)
 
+    def getShuffle(self) -> bool:
+        return self.getOrDefault(self.shuffle)
+
     def getBatchSize(self) -> int:
         return self.getOrDefault(self.batchSize)
 
@@ -154,8 +175,14 @@ class _ParamdParams(_ProbabilisticClassifierParams, HasMaxIter, HasSeed, HasSolv
     def getServer(self) -> str:
         return self.getOrDefault(self.server)
 
+    def getConnectTimeout(self) -> float:
+        return self.getOrDefault(self.connectTimeout)
+
     def getModelName(self) -> str:
         return self.getOrDefault(self.modelName)
+
+    def getOverwrite(self) -> bool:
+        return self.getOrDefault(self.overwrite)
 
     def getTlsCa(self) -> str:
         return self.getOrDefault(self.tlsCa)
@@ -211,6 +238,9 @@ class ParamdClassifier(
     def setCommunicationWindow(self, value: int) -> "ParamdClassifier":
         return self._set(communicationWindow=value)
 
+    def setShuffle(self, value: bool) -> "ParamdClassifier":
+        return self._set(shuffle=value)
+
     def setBatchSize(self, value: int) -> "ParamdClassifier":
         return self._set(batchSize=value)
 
@@ -235,8 +265,14 @@ class ParamdClassifier(
     def setServer(self, value: str) -> "ParamdClassifier":
         return self._set(server=value)
 
+    def setConnectTimeout(self, value: float) -> "ParamdClassifier":
+        return self._set(connectTimeout=value)
+
     def setModelName(self, value: str) -> "ParamdClassifier":
         return self._set(modelName=value)
+
+    def setOverwrite(self, value: bool) -> "ParamdClassifier":
+        return self._set(overwrite=value)
 
     def setTlsCa(self, value: str) -> "ParamdClassifier":
         return self._set(tlsCa=value)

@@ -1,19 +1,14 @@
 package paramd.spark
 
-import java.time.Duration
-import java.util.UUID
-
-import org.apache.spark.ml.attribute.AttributeGroup
+import org.apache.spark.ml.attribute.{Attribute, AttributeGroup, BinaryAttribute, NominalAttribute}
 import org.apache.spark.ml.classification.ProbabilisticClassifier
 import org.apache.spark.ml.linalg.Vector
 import org.apache.spark.ml.param.ParamMap
 import org.apache.spark.ml.util.{DefaultParamsReadable, DefaultParamsWritable, Identifiable}
 import org.apache.spark.rdd.RDD
-import org.apache.spark.sql.{Dataset, Row}
-import org.apache.spark.sql.functions.col
-import org.apache.spark.sql.types.DoubleType
+import org.apache.spark.sql.Dataset
 
-import paramd.{Admin, ModelSpec, ParamdException, Security}
+import paramd.ModelSpec
 
 import scala.util.Using
 
@@ -34,6 +29,7 @@ final class ParamdClassifier(override val uid: String)
   def setNumWorkers(value: Int): this.type = set(numWorkers, value)
   def setParallelismFactor(value: Int): this.type = set(parallelismFactor, value)
   def setCommunicationWindow(value: Int): this.type = set(communicationWindow, value)
+  def setShuffle(value: Boolean): this.type = set(shuffle, value)
   def setBatchSize(value: Int): this.type = set(batchSize, value)
   def setHiddenLayers(value: Array[Int]): this.type = set(hiddenLayers, value)
 
@@ -45,7 +41,9 @@ final class ParamdClassifier(override val uid: String)
   def setSolver(value: String): this.type = set(solver, value)
   def setSeed(value: Long): this.type = set(seed, value)
   def setServer(value: String): this.type = set(server, value)
+  def setConnectTimeout(value: Double): this.type = set(connectTimeout, value)
   def setModelName(value: String): this.type = set(modelName, value)
+  def setOverwrite(value: Boolean): this.type = set(overwrite, value)
   def setTlsCa(value: String): this.type = set(tlsCa, value)
   def setTlsCert(value: String): this.type = set(tlsCert, value)
   def setTlsKey(value: String): this.type = set(tlsKey, value)
@@ -56,110 +54,82 @@ final class ParamdClassifier(override val uid: String)
 
   override protected def train(dataset: Dataset[_]): ParamdClassificationModel = {
     if ($(maxIter) == 0) throw new IllegalArgumentException("maxIter is 0: set it to the number of epochs, at least 1")
-    val layers = (featuresOf(dataset) +: $(hiddenLayers)) :+ getNumClasses(dataset, ParamdClassifier.MaxClasses)
-    if (DenseNetwork.parameters(layers) > Int.MaxValue) {
+    if ($(modelName).nonEmpty && $(server).isEmpty) {
       throw new IllegalArgumentException(
-        s"layers ${layers.mkString("-")} have more than 2^31 parameters: use fewer features or smaller hiddenLayers"
+        "modelName without server: the fit's own daemon ends with it, and its models too. Name a daemon that runs, or " +
+          "save the model that fit returns"
       )
     }
-    Using.resource(Daemon(dataset.sparkSession.sparkContext, $(server), security, $(insecure))) { daemon =>
-      Using.resource(Admin.connect(daemon.address, ParamdClassifier.AdminTimeout, daemon.security)) { admin =>
-        val name = if ($(modelName).isEmpty) s"$uid-${UUID.randomUUID()}" else $(modelName)
-        create(admin, name, layers)
-        try fitted(admin, name, layers, partitions(dataset).mapPartitionsWithIndex(task(daemon, name, layers)))
-        finally if ($(modelName).isEmpty && $(server).nonEmpty) admin.deleteModel(name) // else its daemon ends
+    val context = dataset.sparkSession.sparkContext
+    val workers = if ($(numWorkers) > 0) $(numWorkers) else context.defaultParallelism
+    val columns = TrainingColumns($(featuresCol), Seq($(labelCol)))
+    val fit = new Fit(context, this, s"$uid: $workers workers, ${$(maxIter)} epochs")
+    fit.run {
+      val rows = new TrainingRows(dataset, columns, Math.multiplyExact(workers, $(parallelismFactor)), $(shuffle))
+      Using.resource(rows) { rows =>
+        val layers = layersOf(dataset, rows.rdd)
+        if (DenseNetwork.parameters(layers) > Int.MaxValue) {
+          throw new IllegalArgumentException(
+            s"layers ${layers.mkString("-")} have more than 2^31 parameters: use fewer features or smaller hiddenLayers"
+          )
+        }
+        val trained = fit.train(
+          spec(_, layers),
+          DenseNetwork.parameters(layers).toInt,
+          (daemon, name) => rows.rdd.mapPartitionsWithIndex(task(daemon, name, layers))
+        )
+        new ParamdClassificationModel(uid, new DenseNetwork(layers, trained.center), trained.summary)
       }
     }
   }
 
-  /** The features column's size, as its metadata say, or else its first row. */
-  private def featuresOf(dataset: Dataset[_]): Int = {
-    val size = AttributeGroup.fromStructField(dataset.schema($(featuresCol))).size
-    if (size > 0) return size
-    val first = dataset.select($(featuresCol)).head(1)
-    if (first.isEmpty) throw new IllegalArgumentException("nothing to train on: the data has no rows")
-    first.head.getAs[Vector](0).size
+  /** From one pass over the rows, as the labels' metadata may know of more classes than there are rows of. */
+  private def layersOf(dataset: Dataset[_], rows: RDD[TrainingRow]): Array[Int] = {
+    val features = AttributeGroup.fromStructField(dataset.schema($(featuresCol))).size
+    val classes = Attribute.fromStructField(dataset.schema($(labelCol))) match {
+      case nominal: NominalAttribute => nominal.getNumValues
+      case _: BinaryAttribute => Some(2)
+      case _ => None
+    }
+    val seen = rows.mapPartitions(rows => Iterator.single(ParamdClassifier.seen(rows))).collect()
+    if (seen.forall(_.features < 0)) throw new IllegalArgumentException("nothing to train on: the data has no rows")
+    val first = if (features >= 0) features else seen.map(_.features).max
+    (first +: $(hiddenLayers)) :+ classes.getOrElse(seen.map(_.label).max + 1)
   }
 
-  private def create(admin: Admin, name: String, layers: Array[Int]): Unit = {
+  private def spec(name: String, layers: Array[Int]): ModelSpec = {
     val spec = new ModelSpec(name).algorithm($(algorithm))
     Using.resource(TrainingTask.network(layers, $(solver), learningRate, $(seed)))(_.describe(spec))
     if ($(consistency).nonEmpty) spec.consistency($(consistency))
     for ((key, value) <- $(hyperparameters).flatMap(ParamdParams.parse(_))) spec.hyperparameter(key, value)
     if ($(communicationWindow) > 0) spec.hyperparameter("communication_window", $(communicationWindow))
     learningRate.foreach(spec.hyperparameter("learning_rate", _))
-    if ($(modelName).nonEmpty && exists(admin, name)) {
-      throw new IllegalArgumentException(
-        s"the daemon already has a model $name: choose another modelName, or delete it with paramctl delete $name"
-      )
-    }
-    admin.createModel(spec)
+    spec
   }
-
-  private def exists(admin: Admin, name: String): Boolean =
-    try {
-      admin.model(name)
-      true
-    } catch {
-      case e: ParamdException if e.code == ParamdException.Code.NOT_FOUND => false
-    }
 
   private def learningRate: Option[Double] =
     get(stepSize).orElse(Map("momentum" -> 0.01, "adam" -> 0.001).get($(solver)))
 
-  private def partitions(dataset: Dataset[_]): RDD[(Vector, Double)] = {
-    val data = dataset.select(col($(featuresCol)), col($(labelCol)).cast(DoubleType))
-    val workers = if ($(numWorkers) > 0) $(numWorkers) else dataset.sparkSession.sparkContext.defaultParallelism
-    val wanted = Math.multiplyExact(workers, $(parallelismFactor))
-    val divided = if (data.rdd.getNumPartitions < wanted) data.repartition(wanted) else data.coalesce(wanted)
-    divided.rdd.map(ParamdClassifier.example)
-  }
-
-  private def security: Security = {
-    val security = new Security()
-    if ($(tlsCa).nonEmpty) security.tlsCa($(tlsCa))
-    if ($(tlsCert).nonEmpty) security.tlsCert($(tlsCert))
-    if ($(tlsKey).nonEmpty) security.tlsKey($(tlsKey))
-    if ($(tokenFile).nonEmpty) security.tokenFile($(tokenFile))
-    if ($(insecure)) security.insecure(true)
-    security
-  }
-
   private def task(daemon: Daemon, name: String, layers: Array[Int]) =
     new TrainingTask(daemon.address, daemon.security, name, layers, $(solver), learningRate, $(seed), $(batchSize), $(maxIter))
-
-  private def fitted(admin: Admin, name: String, layers: Array[Int], tasks: RDD[Long]): ParamdClassificationModel = {
-    val rows = tasks.collect()
-    val info = admin.model(name)
-    if (info.version == 0) {
-      throw new IllegalStateException(
-        s"no worker of model $name committed anything (${rows.sum} rows in ${rows.length} partitions): is the data empty?"
-      )
-    }
-    val center = new Array[Float](DenseNetwork.parameters(layers).toInt)
-    admin.pull(name, center)
-    val summary = new ParamdTrainingSummary(
-      rows.count(_ > 0),
-      rows.sum,
-      info,
-      admin.stalenessHistogram(name),
-      admin.history(name, false),
-      admin.history(name, true)
-    )
-    new ParamdClassificationModel(uid, new DenseNetwork(layers, center), summary)
-  }
 }
 
 object ParamdClassifier extends DefaultParamsReadable[ParamdClassifier] {
   private val MaxClasses = 100000
-  private val AdminTimeout = Duration.ofSeconds(60)
 
-  private def example(row: Row): (Vector, Double) = {
-    if (row.isNullAt(0) || row.isNullAt(1)) {
-      throw new IllegalArgumentException("a row has null for features or label: drop such rows, or fill them in")
+  /** Of a partition: features of a row, −1 without one, and the largest label. */
+  private final case class Seen(features: Int, label: Int)
+
+  private def seen(rows: Iterator[TrainingRow]): Seen =
+    rows.foldLeft(Seen(-1, -1)) { (seen, row) =>
+      val label = row.labels(0)
+      if (!(label >= 0 && label < MaxClasses && label == label.toInt)) {
+        throw new BadRowException(
+          s"label $label is no class: labels are integers from 0 to ${MaxClasses - 1}; StringIndexer makes such"
+        )
+      }
+      Seen(row.features.size, math.max(seen.label, label.toInt))
     }
-    (row.getAs[Vector](0), row.getDouble(1))
-  }
 
   override def load(path: String): ParamdClassifier = super.load(path)
 }

@@ -1,6 +1,6 @@
 package paramd.spark
 
-import org.apache.spark.ml.param.{BooleanParam, IntArrayParam, IntParam, Param, ParamValidators, Params, StringArrayParam}
+import org.apache.spark.ml.param.{BooleanParam, DoubleParam, IntArrayParam, IntParam, Param, ParamValidators, Params, StringArrayParam}
 import org.apache.spark.ml.param.shared.{HasMaxIter, HasSeed, HasSolver, HasStepSize}
 
 /** What a fit is told, beside the columns and thresholds of every probabilistic classifier. */
@@ -50,6 +50,13 @@ private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed wi
   )
   final def getCommunicationWindow: Int = $(communicationWindow)
 
+  final val shuffle: BooleanParam = new BooleanParam(
+    this,
+    "shuffle",
+    "whether rows change partition before the training, so that no worker sees one class or one day alone"
+  )
+  final def getShuffle: Boolean = $(shuffle)
+
   final val batchSize: IntParam = new IntParam(this, "batchSize", "rows in a minibatch", ParamValidators.gt(0))
   final def getBatchSize: Int = $(batchSize)
 
@@ -72,6 +79,14 @@ private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed wi
     new Param[String](this, "server", "HOST:PORT of a daemon that already runs; empty: the driver starts one for the fit")
   final def getServer: String = $(server)
 
+  final val connectTimeout: DoubleParam = new DoubleParam(
+    this,
+    "connectTimeout",
+    "seconds within which `server` must be there",
+    ParamValidators.gt(0)
+  )
+  final def getConnectTimeout: Double = $(connectTimeout)
+
   final val modelName: Param[String] = new Param[String](
     this,
     "modelName",
@@ -79,6 +94,10 @@ private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed wi
       "of its own, which is deleted after the fit"
   )
   final def getModelName: String = $(modelName)
+
+  final val overwrite: BooleanParam =
+    new BooleanParam(this, "overwrite", "whether a model that `server` has under `modelName` is deleted first")
+  final def getOverwrite: Boolean = $(overwrite)
 
   final val tlsCa: Param[String] =
     new Param[String](this, "tlsCa", "the driver's PEM file of the authorities of the certificate of `server`; empty: PARAMD_TLS_CA, else no TLS")
@@ -110,12 +129,15 @@ private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed wi
     numWorkers -> 0,
     parallelismFactor -> 1,
     communicationWindow -> 0,
+    shuffle -> true,
     batchSize -> 32,
     hiddenLayers -> Array(128),
     maxIter -> 10,
     solver -> "sgd",
     server -> "",
+    connectTimeout -> 5,
     modelName -> "",
+    overwrite -> false,
     tlsCa -> "",
     tlsCert -> "",
     tlsKey -> "",

@@ -1,7 +1,5 @@
 package paramd.spark
 
-import org.apache.spark.ml.linalg.Vector
-
 import paramd.{Mlp, Security, TrainOptions}
 
 import scala.util.Using
@@ -17,11 +15,12 @@ private[spark] final class TrainingTask(
     seed: Long,
     batchSize: Int,
     epochs: Int
-) extends ((Int, Iterator[(Vector, Double)]) => Iterator[Long])
+) extends ((Int, Iterator[TrainingRow]) => Iterator[Long])
     with Serializable {
 
-  override def apply(partition: Int, rows: Iterator[(Vector, Double)]): Iterator[Long] = {
-    val source = new SpooledPartition(rows, layers.head, layers.last, batchSize, seed + partition)
+  override def apply(partition: Int, rows: Iterator[TrainingRow]): Iterator[Long] = {
+    TaskWorker.awaitTurn()
+    val source = new SpooledPartition(rows, layers.head, 1, weighted = false, batchSize, seed + partition)
     Using.resource(source) { source =>
       if (source.size > 0) {
         // Equal seeds: whoever comes first initializes the center as all others would.
@@ -31,7 +30,7 @@ private[spark] final class TrainingTask(
         }
       }
     }
-    Iterator.single(source.size)
+    Iterator.single(source.size.toLong)
   }
 }
 

@@ -19,8 +19,6 @@ import java.util.stream.LongStream;
 import org.apache.spark.ml.Pipeline;
 import org.apache.spark.ml.PipelineModel;
 import org.apache.spark.ml.PipelineStage;
-import org.apache.spark.ml.attribute.AttributeGroup;
-import org.apache.spark.ml.attribute.NominalAttribute;
 import org.apache.spark.ml.evaluation.MulticlassClassificationEvaluator;
 import org.apache.spark.ml.feature.MinMaxScaler;
 import org.apache.spark.ml.linalg.Vector;
@@ -149,18 +147,6 @@ final class ClassifierTest {
     assertEquals(4, summary.numWorkers());
     assertEquals(ROWS, summary.rows());
     assertEquals(0, summary.meanStaleness());
-  }
-
-  @Test
-  void aFitWhoseWorkersCommitNothingFails() {
-    final Dataset<Row> empty =
-        train
-            .filter("label < 0")
-            .withMetadata("features", new AttributeGroup("features", Mnist.FEATURES).toMetadata())
-            .withMetadata("label", NominalAttribute.defaultAttr().withNumValues(Mnist.CLASSES).toMetadata());
-    final IllegalStateException e =
-        assertThrows(IllegalStateException.class, () -> classifier().fit(empty));
-    assertTrue(e.getMessage().contains("committed"), e.getMessage());
   }
 
   private static ParamdClassifier classifier() {

@@ -7,6 +7,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -17,7 +19,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
-import org.apache.spark.SparkException;
 import org.apache.spark.SparkStageInfo;
 import org.apache.spark.api.java.JavaSparkStatusTracker;
 import org.apache.spark.ml.attribute.AttributeGroup;
@@ -25,6 +26,7 @@ import org.apache.spark.ml.attribute.NominalAttribute;
 import org.apache.spark.ml.linalg.SQLDataTypes;
 import org.apache.spark.ml.linalg.Vector;
 import org.apache.spark.ml.linalg.Vectors;
+import org.apache.spark.ml.param.ParamMap;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
@@ -39,6 +41,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import paramd.Admin;
 import paramd.ModelSpec;
+import paramd.ParamdException;
 import paramd.ParamdServer;
 import paramd.ServerOptions;
 import paramd.Worker;
@@ -51,19 +54,19 @@ final class FitTest {
   private static final int ROWS = 400;
   private static final int FEATURES = 20;
   private static final int FOREVER = 1_000_000;
+  private static final int JOBS = 3; // the shuffle's, that which looks at the rows, and that which trains
+  private static final StructType SCHEMA =
+      new StructType().add("label", DataTypes.DoubleType).add("features", SQLDataTypes.VectorType());
 
   private static Cluster cluster;
   private static Dataset<Row> rows;
   private static LongAccumulator computed;
-  // Takes a minute to fail, in one of the two slots and while the tests run.
-  private static CompletableFuture<ParamdClassificationModel> lost;
 
   @BeforeAll
   static void start() throws Exception {
     cluster = new Cluster(Cluster.LOCAL, Map.of("spark.task.maxFailures", "1"));
     computed = cluster.session().sparkContext().longAccumulator();
     rows = rows(computed, false);
-    lost = startFit("lost", daemon -> assertTrue(daemon.destroyForcibly()));
   }
 
   @AfterAll
@@ -72,10 +75,82 @@ final class FitTest {
   }
 
   @Test
-  void aFitWhoseDaemonIsLostFails() {
-    final ExecutionException e = assertThrows(ExecutionException.class, lost::get);
-    assertInstanceOf(SparkException.class, e.getCause());
-    assertTrue(e.getCause().getMessage().contains("can't reach paramd"), e.getCause().getMessage());
+  @Timeout(30)
+  void aFitWhoseDaemonIsKilledFailsAtOnceForThatReason() throws Exception {
+    final CompletableFuture<ParamdClassificationModel> fit =
+        startFit("lost", daemon -> assertTrue(daemon.destroyForcibly()));
+    final ExecutionException e = assertThrows(ExecutionException.class, fit::get);
+    assertInstanceOf(ParamdException.class, e.getCause());
+    assertTrue(e.getCause().getMessage().contains("has ended while it trained"), e.getCause().getMessage());
+  }
+
+  @Test
+  @Timeout(30)
+  void aDaemonThatIsNotThereIsNamedWithinSeconds() throws IOException {
+    final String address;
+    try (ServerSocket closed = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+      address = "127.0.0.1:" + closed.getLocalPort();
+    }
+    final ParamdException e =
+        assertThrows(ParamdException.class, () -> classifier().setServer(address).setConnectTimeout(1).fit(rows));
+    assertTrue(e.getMessage().contains(address), e.getMessage());
+  }
+
+  @Test
+  void aNamedFitThatFailsLeavesNothingBehindAndOneThatMayOverwrites() throws Exception {
+    try (ParamdServer server = ParamdServer.start(new ServerOptions());
+        Admin admin = Admin.connect(server.address(), Duration.ofSeconds(30))) {
+      final ParamdClassifier classifier = classifier().setServer(server.address()).setModelName("named");
+      final CompletableFuture<ParamdClassificationModel> failing =
+          startFit(classifier.copy(ParamMap.empty()), "named", () -> cluster.context().cancelJobGroup("named"));
+      assertThrows(ExecutionException.class, failing::get);
+      assertThrows(ParamdException.class, () -> admin.model("named"));
+      classifier.fit(rows);
+      assertThrows(IllegalArgumentException.class, () -> classifier.fit(rows));
+      final long version = admin.model("named").version();
+      classifier.setOverwrite(true).setMaxIter(2).fit(rows);
+      assertEquals(2 * version, admin.model("named").version());
+    }
+    assertThrows(IllegalArgumentException.class, () -> classifier().setModelName("named").fit(rows));
+  }
+
+  @Test
+  void aBadRowIsShownWithTheNameOfItsColumn() {
+    final Vector good = Vectors.dense(1, 2);
+    final Map<Row, String> bad =
+        Map.of(
+            RowFactory.create(1.0, null), "features is null",
+            RowFactory.create(null, good), "label is null",
+            RowFactory.create(1.0, Vectors.dense(1, Double.NaN)), "features has feature 1 = NaN",
+            RowFactory.create(1.0, Vectors.sparse(2, new int[] {1}, new double[] {1e39})), "features has feature 1 = 1.0E39",
+            RowFactory.create(Double.NaN, good), "label is NaN",
+            RowFactory.create(0.5, good), "label 0.5",
+            RowFactory.create(-1.0, good), "label -1.0",
+            RowFactory.create(1.0, Vectors.dense(1, 2, 3)), "has 3 features");
+    bad.forEach(
+        (row, message) -> {
+          final Dataset<Row> data =
+              cluster.session().createDataFrame(List.of(RowFactory.create(0.0, good), row), SCHEMA);
+          final IllegalArgumentException e =
+              assertThrows(IllegalArgumentException.class, () -> classifier().fit(data), message);
+          assertTrue(e.getMessage().contains(message), e.getMessage());
+        });
+  }
+
+  @Test
+  void fewRowsOfOneClassInEmptyPartitionsTrain() {
+    final Dataset<Row> few = rows.filter("label = 1").limit(3);
+    assertEquals(3, classifier().setNumWorkers(7).fit(few).summary().rows());
+    assertEquals(3, classifier().setNumWorkers(7).setConsistency("sync").setShuffle(false).fit(few).summary().rows());
+    assertEquals(ROWS, classifier().setBatchSize(10_000_000).fit(rows).summary().rows());
+    assertThrows(IllegalArgumentException.class, () -> classifier().fit(rows.limit(0)));
+  }
+
+  @Test
+  void rowsInOrderOfTheirLabelsTrain() {
+    final ParamdClassificationModel model =
+        classifier().setNumWorkers(2).setMaxIter(20).fit(rows.repartitionByRange(2, rows.col("label")));
+    assertEquals(ROWS, model.transform(rows).filter("prediction = label").count());
   }
 
   @Test
@@ -91,15 +166,26 @@ final class FitTest {
     final ExecutionException e = assertThrows(ExecutionException.class, fit::get);
     assertTrue(e.getCause().getMessage().contains("cancelled"), e.getCause().getMessage());
     assertFalse(daemons.get(0).isAlive());
-    // The slot is free again; the other one is not.
     assertEquals(ROWS, classifier().fit(rows).summary().rows());
   }
 
+  /** With and without metadata, a shuffle of the fit's own, and one before it, which adaptive execution runs apart. */
   @Test
   void theDataAreComputedOnceHoweverManyEpochsThereAre() {
-    final LongAccumulator counted = cluster.session().sparkContext().longAccumulator();
-    classifier().setMaxIter(3).fit(rows(counted, false));
-    assertEquals(ROWS, counted.value());
+    for (int variant = 0; variant < 8; ++variant) {
+      final LongAccumulator counted = cluster.session().sparkContext().longAccumulator();
+      Dataset<Row> data = rows(counted, false);
+      if ((variant & 1) == 0) {
+        data = cluster.session().createDataFrame(data.toJavaRDD(), SCHEMA);
+      }
+      if ((variant & 2) == 0) {
+        data = data.repartitionByRange(data.col("label"));
+        counted.reset();
+      }
+      classifier().setNumWorkers(2).setMaxIter(3).setShuffle((variant & 4) == 0).fit(data);
+      // To find its ranges, Spark takes a sample first.
+      assertEquals((variant & 2) == 0 ? 2 * ROWS : ROWS, counted.value(), "variant " + variant);
+    }
   }
 
   @Test
@@ -163,21 +249,32 @@ final class FitTest {
   /** Starts a fit that trains until something ends it, and tells its daemon once its worker runs. */
   private static CompletableFuture<ParamdClassificationModel> startFit(String group, Event trains) throws Exception {
     final List<ProcessHandle> before = daemons();
+    return startFit(
+        classifier(),
+        group,
+        () -> {
+          final List<ProcessHandle> started = daemons();
+          started.removeAll(before);
+          assertEquals(1, started.size());
+          trains.happened(started.get(0));
+        });
+  }
+
+  private static CompletableFuture<ParamdClassificationModel> startFit(
+      ParamdClassifier classifier, String group, Runnable trains) throws Exception {
     final CompletableFuture<ParamdClassificationModel> fit =
         CompletableFuture.supplyAsync(
             () -> {
               cluster.context().setJobGroup(group, group, true);
-              return classifier().setMaxIter(FOREVER).fit(rows);
+              return classifier.setMaxIter(FOREVER).fit(rows);
             });
-    while (cluster.context().statusTracker().getJobIdsForGroup(group).length == 0
+    // The one before it looks at the rows.
+    while (cluster.context().statusTracker().getJobIdsForGroup(group).length < JOBS
         || stages(group).allMatch(stage -> stage.numActiveTasks() == 0)) {
       assertFalse(fit.isDone());
       Thread.sleep(5);
     }
-    final List<ProcessHandle> started = daemons();
-    started.removeAll(before);
-    assertEquals(1, started.size());
-    trains.happened(started.get(0));
+    trains.run();
     return fit;
   }
 
@@ -211,8 +308,6 @@ final class FitTest {
 
   /** In two partitions, counted by `counter` each time they are computed; with metadata, which spare passes over them. */
   private static Dataset<Row> rows(LongAccumulator counter, boolean sparse) {
-    final StructType schema =
-        new StructType().add("label", DataTypes.DoubleType).add("features", SQLDataTypes.VectorType());
     return cluster
         .session()
         .createDataFrame(
@@ -224,7 +319,7 @@ final class FitTest {
                       counter.add(1);
                       return row(index, sparse);
                     }),
-            schema)
+            SCHEMA)
         .withMetadata("features", new AttributeGroup("features", FEATURES).toMetadata())
         .withMetadata("label", NominalAttribute.defaultAttr().withNumValues(2).toMetadata());
   }

@@ -2,6 +2,7 @@ package paramd.spark;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -15,6 +16,7 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.SparkException;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.JavaFutureAction;
 import org.apache.spark.api.java.function.Function2;
@@ -35,6 +37,7 @@ import paramd.ParamdServer;
 import paramd.ServerOptions;
 import paramd.TrainOptions;
 import paramd.Worker;
+import paramd.WorkerOptions;
 
 /** Workers in tasks of one's own, without the estimator. */
 @Tag("spark")
@@ -164,6 +167,32 @@ final class PlainTrainingTest {
           });
     }
     assertTrue(signals.given("ended by TaskKilled"));
+  }
+
+  @Test
+  void attemptsThatANewerOneAlwaysRefusesEnd() throws IOException {
+    admin.createModel(new ModelSpec("regression").tensor("weights", Regression.WEIGHTS).algorithm("downpour"));
+    final String address = server.address();
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of("spark.task.maxFailures", "1"))) {
+      final String name = cluster.session().sparkContext().applicationId() + "-0";
+      try (Worker newer = Worker.join(new WorkerOptions(address, "regression", name).incarnation(1_000_000))) {
+        final SparkException e =
+            assertThrows(
+                SparkException.class,
+                () ->
+                    run(
+                        cluster,
+                        (partition, ignored) -> {
+                          TaskWorker.train(
+                              TaskWorker.options(address, "regression"),
+                              new TrainOptions(),
+                              new Regression(),
+                              new Regression.Samples(1));
+                          return List.of(partition).iterator();
+                        }));
+        assertTrue(e.getMessage().contains("can't join because incarnation " + newer.incarnation()), e.getMessage());
+      }
+    }
   }
 
   @Test
