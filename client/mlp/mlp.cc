@@ -146,11 +146,18 @@ std::vector<MlpTensor> Mlp::tensors() const {
   return tensors;
 }
 
-absl::Status Mlp::Check(const Batch& batch) const {
+absl::Status Mlp::Check(const Batch& batch) {
   const int64_t columns = layers_.front().inputs;
+  sparse_.reset();
+  if (HasSparseRows(batch)) {
+    auto rows = SparseRowsOf(batch, columns);
+    if (!rows.ok()) return rows.status();
+    sparse_ = *rows;
+    if (touched_.rows() == 0) touched_ = TouchedRows(columns);
+  }
   const auto given = static_cast<int64_t>(batch.labels.size());
   const int64_t labels = batch.rows * targets();
-  if (batch.rows <= 0 || static_cast<int64_t>(batch.features.size()) != batch.rows * columns ||
+  if (batch.rows <= 0 || (!sparse_ && static_cast<int64_t>(batch.features.size()) != batch.rows * columns) ||
       (given != labels && given != labels + batch.rows)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a batch of ", batch.rows, " rows has ", batch.features.size(), " features and ", given,
@@ -201,15 +208,20 @@ const float* Mlp::Input(const float* features, size_t layer) const {
 void Mlp::ComputeLogits(const float* features, int64_t rows) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
-    Multiply({.rows = rows,
-              .columns = layer.outputs,
-              .depth = layer.inputs,
-              .left = Input(features, i),
-              .left_row = layer.inputs,
-              .left_depth = 1,
-              .right = &parameters_[layer.kernel_offset],
-              .bias = &parameters_[layer.bias_offset],
-              .result = layer.activations.data()});
+    if (i == 0 && sparse_.has_value()) {
+      Multiply(*sparse_, &parameters_[layer.kernel_offset], &parameters_[layer.bias_offset], layer.outputs,
+               layer.activations.data());
+    } else {
+      Multiply({.rows = rows,
+                .columns = layer.outputs,
+                .depth = layer.inputs,
+                .left = Input(features, i),
+                .left_row = layer.inputs,
+                .left_depth = 1,
+                .right = &parameters_[layer.kernel_offset],
+                .bias = &parameters_[layer.bias_offset],
+                .result = layer.activations.data()});
+    }
     if (i + 1 == layers_.size()) break;
     float* const activations = layer.activations.data();
     for (int64_t j = 0; j < rows * layer.outputs; ++j) activations[j] = activations[j] < 0 ? 0 : activations[j];
@@ -277,14 +289,18 @@ void Mlp::Backward(const Batch& batch, absl::Span<float> gradient) {
 
   for (size_t i = layers_.size(); i-- > 0;) {
     const Layer& layer = layers_[i];
-    Multiply({.rows = layer.inputs,
-              .columns = layer.outputs,
-              .depth = rows,
-              .left = Input(batch.features.data(), i),
-              .left_row = 1,
-              .left_depth = layer.inputs,
-              .right = layer.deltas.data(),
-              .result = &gradient[layer.kernel_offset]});
+    if (i == 0 && sparse_.has_value()) {
+      touched_.MultiplyTransposed(*sparse_, layer.deltas.data(), layer.outputs, &gradient[layer.kernel_offset]);
+    } else {
+      Multiply({.rows = layer.inputs,
+                .columns = layer.outputs,
+                .depth = rows,
+                .left = Input(batch.features.data(), i),
+                .left_row = 1,
+                .left_depth = layer.inputs,
+                .right = layer.deltas.data(),
+                .result = &gradient[layer.kernel_offset]});
+    }
     SumRows(layer.deltas.data(), rows, layer.outputs, &gradient[layer.bias_offset]);
     if (l2_ > 0) {
       for (int64_t j = layer.kernel_offset; j < layer.bias_offset; ++j) gradient[j] += l2_ * parameters_[j];
@@ -318,6 +334,11 @@ absl::StatusOr<Evaluation> Mlp::ComputeGradient(const Batch& batch, absl::Span<f
     return absl::InvalidArgumentError(
         absl::StrCat("the gradient has ", gradient.size(), " floats, the network ", parameters_.size(), " parameters"));
   }
+  if (sparse_) std::fill_n(gradient.begin(), layers_.front().bias_offset, 0.0f);
+  return ComputeChecked(batch, gradient);
+}
+
+absl::StatusOr<Evaluation> Mlp::ComputeChecked(const Batch& batch, absl::Span<float> gradient) {
   if (const absl::Status status = Reserve(batch.rows); !status.ok()) return status;
   const Evaluation evaluation = Forward(batch);
   Backward(batch, gradient);
@@ -333,6 +354,7 @@ absl::Status Mlp::Predict(absl::Span<const float> features, absl::Span<float> pr
         inputs(), " features a row, and gives ", classes(), " probabilities: check the sizes of its layers"));
   }
   if (const absl::Status status = Reserve(std::min(kPredictedRows, rows)); !status.ok()) return status;
+  sparse_.reset();
   for (int64_t begin = 0; begin < rows; begin += kPredictedRows) {
     const int64_t n = std::min(kPredictedRows, rows - begin);
     ComputeLogits(features.data() + begin * inputs(), n);
@@ -390,24 +412,44 @@ absl::StatusOr<Evaluation> Mlp::EvaluateEnsemble(const std::vector<Mlp*>& member
 }
 
 absl::StatusOr<std::vector<double>> Mlp::TrainOnBatch(const Batch& batch) {
-  const auto evaluation = ComputeGradient(batch, absl::MakeSpan(gradient_));
+  if (const absl::Status status = Check(batch); !status.ok()) return status;
+  const auto evaluation =
+      l2_ > 0 ? ComputeGradient(batch, absl::MakeSpan(gradient_)) : ComputeChecked(batch, absl::MakeSpan(gradient_));
   if (!evaluation.ok()) return evaluation.status();
   ClipGradient();
-  optimizer_->Step(gradient_, parameters());
+  optimizer_->BeginStep();
+  ForEachPart([&](int64_t offset, int64_t count) {
+    optimizer_->StepRange(offset, absl::MakeConstSpan(gradient_).subspan(offset, count),
+                          parameters().subspan(offset, count));
+  });
   std::vector<double> results{evaluation->loss};
   if (classifies_) results.push_back(evaluation->accuracy);
   return results;
 }
 
+template <typename Function>
+void Mlp::ForEachPart(const Function& function) {
+  const auto all = static_cast<int64_t>(gradient_.size());
+  // With l2, all of it is.
+  if (!sparse_ || l2_ > 0) return function(0, all);
+  const Layer& first = layers_.front();
+  for (const int64_t row : touched_.indices()) function(first.kernel_offset + row * first.outputs, first.outputs);
+  function(first.bias_offset, all - first.bias_offset);
+}
+
 void Mlp::ClipGradient() {
   if (max_gradient_norm_ == 0) return;
   double squares = 0;
-  for (const float value : gradient_) squares += static_cast<double>(value) * value;
+  ForEachPart([&](int64_t offset, int64_t count) {
+    for (int64_t i = offset; i < offset + count; ++i) squares += static_cast<double>(gradient_[i]) * gradient_[i];
+  });
   const double norm = std::sqrt(squares);
   // Not what is infinite or NaN: the loss will tell.
   if (!(norm > max_gradient_norm_ && std::isfinite(norm))) return;
   const auto factor = static_cast<float>(max_gradient_norm_ / norm);
-  for (float& value : gradient_) value *= factor;
+  ForEachPart([&](int64_t offset, int64_t count) {
+    for (int64_t i = offset; i < offset + count; ++i) gradient_[i] *= factor;
+  });
 }
 
 }  // namespace paramd

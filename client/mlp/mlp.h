@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/mlp/optimizer.h"
+#include "client/mlp/sparse_rows.h"
 #include "client/trainable.h"
 
 namespace paramd {
@@ -107,7 +109,8 @@ class Mlp : public Trainable {
 
   explicit Mlp(const MlpOptions& options);
 
-  absl::Status Check(const Batch& batch) const;
+  // Also says in sparse_ what its features are.
+  absl::Status Check(const Batch& batch);
   absl::Status Reserve(int64_t rows);
   const float* Input(const float* features, size_t layer) const;
   // Fills the activations of all layers, the last with logits. For at most as many rows as were reserved.
@@ -123,6 +126,11 @@ class Mlp : public Trainable {
   int64_t targets() const { return classifies_ ? 1 : classes(); }
   // Null if the batch has none.
   const float* Weights(const Batch& batch) const;
+  // For a batch that was checked; of the first kernel only rows that sparse features touch.
+  absl::StatusOr<Evaluation> ComputeChecked(const Batch& batch, absl::Span<float> gradient);
+  // Calls function(offset, count) for all parts of gradient_ that TrainOnBatch has computed.
+  template <typename Function>
+  void ForEachPart(const Function& function);
   void ClipGradient();
   // From the deltas of a layer and its input, which layer - 1 put out, to the deltas of that one.
   void BackwardThrough(size_t layer, int64_t rows);
@@ -134,6 +142,8 @@ class Mlp : public Trainable {
   std::vector<float> gradient_;
   std::vector<Layer> layers_;
   int64_t reserved_rows_ = 0;
+  std::optional<SparseRows> sparse_;  // of the batch at hand; it refers to that
+  TouchedRows touched_{0};            // made for all inputs once it is needed
   // Of BackwardThrough: room for the largest layer's.
   std::vector<float> transposed_deltas_;
   std::vector<float> transposed_below_;

@@ -20,7 +20,7 @@ ConstView Viewed(absl::Span<const float> span) {
 
 class Sgd : public Optimizer {
  public:
-  void Step(absl::Span<const float> gradient, absl::Span<float> parameters) override {
+  void StepRange(int64_t, absl::Span<const float> gradient, absl::Span<float> parameters) override {
     Viewed(parameters) -= static_cast<float>(learning_rate()) * Viewed(gradient);
   }
 };
@@ -30,10 +30,11 @@ class NesterovMomentum : public Optimizer {
   NesterovMomentum(double momentum, int64_t parameters)
       : momentum_(static_cast<float>(momentum)), velocity_(Vector::Zero(parameters)) {}
 
-  void Step(absl::Span<const float> gradient, absl::Span<float> parameters) override {
+  void StepRange(int64_t offset, absl::Span<const float> gradient, absl::Span<float> parameters) override {
     const float rate = static_cast<float>(learning_rate());
-    velocity_ = momentum_ * velocity_ - rate * Viewed(gradient);
-    Viewed(parameters) += momentum_ * velocity_ - rate * Viewed(gradient);
+    auto velocity = velocity_.segment(offset, static_cast<Eigen::Index>(gradient.size()));
+    velocity = momentum_ * velocity - rate * Viewed(gradient);
+    Viewed(parameters) += momentum_ * velocity - rate * Viewed(gradient);
   }
 
  private:
@@ -45,15 +46,20 @@ class Adam : public Optimizer {
  public:
   explicit Adam(int64_t parameters) : mean_(Vector::Zero(parameters)), square_(Vector::Zero(parameters)) {}
 
-  void Step(absl::Span<const float> gradient, absl::Span<float> parameters) override {
+  void BeginStep() override {
     mean_decay_ *= kBeta1;
     square_decay_ *= kBeta2;
+  }
+
+  void StepRange(int64_t offset, absl::Span<const float> gradient, absl::Span<float> parameters) override {
     const auto g = Viewed(gradient);
-    mean_ = static_cast<float>(kBeta1) * mean_ + static_cast<float>(1 - kBeta1) * g;
-    square_ = static_cast<float>(kBeta2) * square_ + static_cast<float>(1 - kBeta2) * g.square();
+    auto mean = mean_.segment(offset, g.size());
+    auto square = square_.segment(offset, g.size());
+    mean = static_cast<float>(kBeta1) * mean + static_cast<float>(1 - kBeta1) * g;
+    square = static_cast<float>(kBeta2) * square + static_cast<float>(1 - kBeta2) * g.square();
     const float rate = static_cast<float>(learning_rate() / (1 - mean_decay_));
     const float correction = static_cast<float>(1 / (1 - square_decay_));
-    Viewed(parameters) -= rate * mean_ / ((correction * square_).sqrt() + kEpsilon);
+    Viewed(parameters) -= rate * mean / ((correction * square).sqrt() + kEpsilon);
   }
 
  private:

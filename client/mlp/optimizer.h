@@ -19,7 +19,15 @@ class Optimizer {
 
   // One step on `parameters`, in place. `gradient` is that of the loss at `parameters`; both have the length that
   // the optimizer was made for.
-  virtual void Step(absl::Span<const float> gradient, absl::Span<float> parameters) = 0;
+  void Step(absl::Span<const float> gradient, absl::Span<float> parameters) {
+    BeginStep();
+    StepRange(0, gradient, parameters);
+  }
+
+  // The same in parts, each of which is the whole vector's from `offset` on. What has no part stays as it is, with its
+  // state: exact for sgd where the gradient is 0, while momentum and adam would still move it ("lazily").
+  virtual void BeginStep() {}
+  virtual void StepRange(int64_t offset, absl::Span<const float> gradient, absl::Span<float> parameters) = 0;
 
   // η, the learning rate.
   double learning_rate() const { return learning_rate_; }
