@@ -12,6 +12,7 @@
 #include "client/shared_memory.h"
 #include "proto/encoding.h"
 #include "proto/status.h"
+#include "proto/stream_copy.h"
 #include "proto/tensor_codec.h"
 
 namespace paramd {
@@ -43,7 +44,7 @@ absl::Status CopyChunk(const DecodedExchange& message, v1::Encoding encoding, ab
                                             " of a center of ", center.size(), " floats, where float ", *received,
                                             " was due"));
   }
-  Widen(encoding, message.data, center.data() + *received);
+  Widen(encoding, message.data, center.data() + *received, center.size() >= kLargeFloats);
   *received += bytes / width;
   return absl::OkStatus();
 }

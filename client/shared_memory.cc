@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status.h"
+#include "proto/stream_copy.h"
 
 namespace paramd {
 namespace {
@@ -15,21 +16,30 @@ namespace {
 // The daemon answers at once, unless it is stopped.
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(2);
 
-// A second thread's start takes some tens of microseconds.
-constexpr size_t kLongFloats = size_t{4} << 20;
+// `large`: of a vector that does not stay in the cache.
+void Copy(const float* from, size_t n, float* to, bool large) {
+  if (large) {
+    StreamCopy(from, n, to);
+    EndStream();
+  } else {
+    std::memcpy(to, from, n * sizeof(float));
+  }
+}
 
-// The daemon has nothing to do meanwhile, so its core is free for half of a long copy.
-void Copy(absl::Span<const float> from, float* to) {
-  const size_t half = from.size() < kLongFloats ? 0 : from.size() / 2;
+// The daemon has nothing to do meanwhile, so its core is free for half of a long copy: a second thread's start takes
+// some tens of microseconds.
+void CopyCommit(absl::Span<const float> from, float* to) {
+  const bool large = from.size() >= kLargeFloats;
+  const size_t half = large ? from.size() / 2 : 0;
   std::thread helper;
   if (half > 0) {
     try {
-      helper = std::thread([=] { std::memcpy(to, from.data(), half * sizeof(float)); });
+      helper = std::thread([=] { Copy(from.data(), half, to, large); });
     } catch (const std::system_error&) {  // no more threads
-      std::memcpy(to, from.data(), half * sizeof(float));
+      Copy(from.data(), half, to, large);
     }
   }
-  std::memcpy(to + half, from.data() + half, (from.size() - half) * sizeof(float));
+  Copy(from.data() + half, from.size() - half, to + half, large);
   if (helper.joinable()) helper.join();
 }
 
@@ -118,7 +128,7 @@ absl::Status SharedMemory::Begin(v1::ExchangeHeader* header, absl::Time deadline
 
 grpc::ByteBuffer SharedMemory::Put(const v1::ExchangeHeader& header, absl::Span<const float> commit) const {
   if (commit.data() == commit_.data()) return EncodeSharedExchange(&header, 0, layout_.commit_begin, commit.size());
-  if (commit.data() != center_.data()) Copy(commit, center_.data());
+  if (commit.data() != center_.data()) CopyCommit(commit, center_.data());
   return EncodeSharedExchange(&header, 0, layout_.center_begin, commit.size());
 }
 
@@ -130,7 +140,7 @@ absl::Status SharedMemory::Take(const DecodedExchange& message, absl::Span<float
         message.shared_begin, " of the shared memory, where float ", *received, " was due at byte ", due));
   }
   if (center.data() != center_.data()) {
-    std::memcpy(center.data() + *received, center_.data() + *received, message.shared_floats * sizeof(float));
+    Copy(center_.data() + *received, message.shared_floats, center.data() + *received, center.size() >= kLargeFloats);
   }
   *received += message.shared_floats;
   return absl::OkStatus();

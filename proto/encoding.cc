@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/stream_copy.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -186,7 +187,23 @@ void Widen(v1::Encoding encoding, const void* from, size_t n, float* to) {
   }
 }
 
-void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, float* to) {
+namespace {
+
+// Seen by others after EndStream.
+void WidenPastCache(v1::Encoding encoding, const char* from, size_t n, float* to) {
+  if (encoding == v1::FLOAT32) return StreamCopy(from, n, to);
+  constexpr size_t kPieceFloats = 4096;
+  float piece[kPieceFloats];
+  for (size_t i = 0; i < n; i += kPieceFloats) {
+    const size_t some = std::min(kPieceFloats, n - i);
+    Widen(encoding, from + i * FloatBytes(encoding), some, piece);
+    StreamCopy(piece, some, to + i);
+  }
+}
+
+}  // namespace
+
+void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, float* to, bool large) {
   const size_t width = FloatBytes(encoding);
   char split[sizeof(float)];  // a float that pieces split, as far as it has come
   size_t have = 0;
@@ -200,11 +217,16 @@ void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, f
       Widen(encoding, split, 1, to++);
     }
     const size_t whole = piece.size() / width;
-    Widen(encoding, piece.data(), whole, to);
+    if (large) {
+      WidenPastCache(encoding, piece.data(), whole, to);
+    } else {
+      Widen(encoding, piece.data(), whole, to);
+    }
     to += whole;
     have = piece.size() - whole * width;
     std::memcpy(split, piece.data() + whole * width, have);
   }
+  if (large) EndStream();
 }
 
 int64_t FirstOverflow(v1::Encoding encoding, const float* floats, size_t n) {

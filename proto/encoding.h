@@ -25,8 +25,9 @@ void Narrow(v1::Encoding encoding, const float* from, size_t n, void* to);
 // The way back, which is exact.
 void Widen(v1::Encoding encoding, const void* from, size_t n, float* to);
 
-// The same for bytes in pieces that end anywhere; together they are a whole number of floats.
-void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, float* to);
+// The same for bytes in pieces that end anywhere; together they are a whole number of floats. `large`: `to` is in a
+// vector that does not stay in the cache (kLargeFloats).
+void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, float* to, bool large = false);
 
 // Index of the first finite float that Narrow would make infinite (f16: from ±65,520 on), or -1.
 int64_t FirstOverflow(v1::Encoding encoding, const float* floats, size_t n);

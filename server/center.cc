@@ -1,15 +1,13 @@
 #include "server/center.h"
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <exception>
 #include <limits>
 #include <utility>
+
+#include "proto/stream_copy.h"
 
 namespace paramd {
 namespace {
@@ -21,25 +19,6 @@ constexpr size_t kRetainedBytes = size_t{16} << 20;
 
 // Fewer blocks are done before a helper has woken up.
 constexpr size_t kSharedBlocks = 4;
-
-// A center that does not stay in the cache from one commit to the next.
-constexpr size_t kLargeFloats = size_t{4} << 20;
-
-// Copies past the cache, which spares reading what is overwritten. `from` and `to` are aligned to 16 bytes. Other
-// threads see it after EndStream.
-void Stream(const float* from, float* to, size_t n) {
-  size_t i = 0;
-#ifdef __SSE2__
-  for (; i + 4 <= n; i += 4) _mm_stream_ps(to + i, _mm_load_ps(from + i));
-#endif
-  std::copy(from + i, from + n, to + i);
-}
-
-void EndStream() {
-#ifdef __SSE2__
-  _mm_sfence();
-#endif
-}
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 
@@ -244,7 +223,7 @@ int64_t Center::ApplyBlock(const ServerHalf* algorithm, const CommitInfo& info, 
     if (const int64_t bad = FirstNonFinite(finish.next); bad >= 0) {
       LowerTo(static_cast<int64_t>(block * kBlockFloats + i) + bad, overflow);
     }
-    if (stream) Stream(streamed, to.data() + i, n);
+    if (stream) StreamCopy(streamed, n, to.data() + i);
   }
   if (stream) EndStream();
   blocks_[block] = std::move(pass->blocks[block]);

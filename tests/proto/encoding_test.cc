@@ -1,6 +1,7 @@
 #include "proto/encoding.h"
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -160,6 +161,7 @@ TEST_CASE("bytes are written and read at any alignment") {
 
 TEST_CASE("pieces may end anywhere, in the middle of a float too") {
   const v1::Encoding encoding = GENERATE(v1::FLOAT32, v1::FLOAT16, v1::BFLOAT16);
+  const bool large = GENERATE(false, true);
   const std::vector<float> floats = {1, -2.5f, 3, 0.125f, -5};
   std::string bytes(floats.size() * FloatBytes(encoding), '\0');
   Narrow(encoding, floats.data(), floats.size(), bytes.data());
@@ -169,15 +171,34 @@ TEST_CASE("pieces may end anywhere, in the middle of a float too") {
       // Not beside one another.
       const std::string parts[] = {bytes.substr(0, first), bytes.substr(first, second - first), bytes.substr(second)};
       std::vector<float> back(floats.size());
-      Widen(encoding, {parts[0], parts[1], "", parts[2]}, back.data());
+      Widen(encoding, {parts[0], parts[1], "", parts[2]}, back.data(), large);
       CHECK(back == floats);
     }
   }
   std::vector<std::string_view> single;
   for (size_t i = 0; i < bytes.size(); ++i) single.push_back(std::string_view(bytes).substr(i, 1));
   std::vector<float> back(floats.size());
-  Widen(encoding, single, back.data());
+  Widen(encoding, single, back.data(), large);
   CHECK(back == floats);
+}
+
+TEST_CASE("floats that go past the cache arrive where they should, at any alignment") {
+  const v1::Encoding encoding = GENERATE(v1::FLOAT32, v1::FLOAT16, v1::BFLOAT16);
+  // Multiples of 1/4 that all encodings have, in more than one piece of the conversion.
+  std::vector<float> floats(10'007);
+  for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(i % 253) / 4 - 30;
+  std::string bytes(floats.size() * FloatBytes(encoding), '\0');
+  Narrow(encoding, floats.data(), floats.size(), bytes.data());
+  for (size_t from = 0; from < 5; ++from) {
+    for (size_t to = 0; to < 5; ++to) {
+      INFO(EncodingName(encoding) << " from byte " << from << " to float " << to);
+      const std::string moved = std::string(from, 'x') + bytes;
+      std::vector<float> back(to + floats.size() + 1, -99);
+      Widen(encoding, {std::string_view(moved).substr(from)}, &back[to], /*large=*/true);
+      CHECK(std::vector<float>(back.begin() + static_cast<ptrdiff_t>(to), back.end() - 1) == floats);
+      CHECK(std::count(back.begin(), back.end(), -99) == static_cast<ptrdiff_t>(to + 1));
+    }
+  }
 }
 
 TEST_CASE("the first finite float that would become infinite is found") {
