@@ -69,20 +69,40 @@ if ! "${network[@]}" true 2> "$scratch/network"; then
 fi
 "${network[@]}" python3 - "$scratch" "$rounds" "$bytes" "$json" "${programs[@]}" <<'PY'
 import json
+import os
+import shlex
 import statistics
 import subprocess
 import sys
 
 scratch, rounds, sizes, out, *programs = sys.argv[1:]
 builds = {"old": programs[:2], "new": programs[2:]}
+cpus = sorted(os.sched_getaffinity(0))
+# More is bound by memory, and shared by more threads.
+small_bytes = 100000
 
 
-def measure(build, *what):
+def pinned(build):
+    """Daemon and workers on different halves of the processors: how long a small exchange takes depends most on where
+    the system happens to put the two."""
+    bench, daemon = builds[build]
+    half = len(cpus) // 2
+    if half == 0:
+        return [bench, f"--paramd={daemon}"]
+    few, others = (",".join(map(str, part)) for part in (cpus[:half], cpus[half:]))
+    wrapper = f"{scratch}/{build}_paramd"
+    with open(wrapper, "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nexec taskset --cpu-list {few} {shlex.quote(daemon)} "$@"\n')
+    os.chmod(wrapper, 0o755)
+    return ["taskset", "--cpu-list", others, bench, f"--paramd={wrapper}"]
+
+
+def measure(build, small, *what):
     """{row: {column: value}} of one run."""
     bench, daemon = builds[build]
+    command = pinned(build) if small else [bench, f"--paramd={daemon}"]
     report = f"{scratch}/{build}.json"
-    run = subprocess.run([bench, f"--paramd={daemon}", "--quick", "--workers=1", *what, f"--json={report}"],
-                         stdout=subprocess.DEVNULL)
+    run = subprocess.run([*command, "--quick", "--workers=1", *what, f"--json={report}"], stdout=subprocess.DEVNULL)
     if run.returncode != 0:
         print(f"compare_bench: {bench} {' '.join(what)} failed; this round goes without it", file=sys.stderr)
         return {}
@@ -103,7 +123,8 @@ def measure(build, *what):
     return rows
 
 
-parts = [("--mode=matrix", f"--bytes={size}") for size in sizes.split(",")] + [("--mode=many_workers",)]
+parts = [(int(size) < small_bytes, "--mode=matrix", f"--bytes={size}") for size in sizes.split(",")]
+parts.append((True, "--mode=many_workers"))
 runs = {"old": [], "new": []}
 for i in range(int(rounds)):
     print(f"round {i + 1} of {rounds}", file=sys.stderr)
