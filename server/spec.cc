@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,17 +16,19 @@ constexpr int kMaxTensors = 65536;
 constexpr int kMaxRank = 16;
 
 absl::Status CheckModelName(const std::string& name) {
-  bool good = !name.empty() && name.size() <= kMaxNameLength;
-  for (const char c : name) good = good && (absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-' || c == '/');
-  if (good) return absl::OkStatus();
+  if (!name.empty() && name.size() <= kMaxNameLength && Printable(name) == name) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("model name '", Quoted(name), "': use 1 to ", kMaxNameLength,
-                                                 " of the characters A-Z a-z 0-9 . _ - /"));
+                                                 " bytes of UTF-8, without control and invisible characters"));
 }
 
 absl::StatusOr<uint64_t> CheckTensor(const v1::Tensor& tensor) {
   if (tensor.name().empty() || tensor.name().size() > kMaxNameLength) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a tensor's name has ", tensor.name().size(), " characters; use 1 to ", kMaxNameLength));
+        absl::StrCat("a tensor's name has ", tensor.name().size(), " bytes; use 1 to ", kMaxNameLength));
+  }
+  if (tensor.name() == "__metadata__") {
+    return absl::InvalidArgumentError(
+        "a tensor can't be named __metadata__: safetensors files keep other things under it");
   }
   if (tensor.shape_size() > kMaxRank) {
     return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name(), "' has ", tensor.shape_size(),

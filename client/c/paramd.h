@@ -131,8 +131,8 @@ PARAMD_API paramd_code paramd_worker_options_set_on_event(paramd_worker_options*
 typedef struct paramd_worker paramd_worker;
 
 typedef struct paramd_exchanged {
-  int64_t version;
-  int64_t staleness;
+  int64_t version;   /* of the center that was pulled, else of the one that has the commit */
+  int64_t staleness; /* of the commit; 0 without one; -1 if it was not applied: see paramd_worker_exchange */
 } paramd_exchanged;
 
 /* Waits for the daemon within join_timeout. Errors: also PARAMD_DEADLINE_EXCEEDED if it did not come up, and with
@@ -171,7 +171,10 @@ PARAMD_API paramd_code paramd_worker_initialize(paramd_worker* worker, const flo
 /* Waits for a first center. */
 PARAMD_API paramd_code paramd_worker_pull(paramd_worker* worker, float* center, size_t floats, double timeout,
                                           paramd_exchanged* exchanged);
-/* Both return once the commit is applied and the model's consistency lets the worker go on. */
+/* Both return once the commit is applied and the model's consistency lets the worker go on. Or with PARAMD_OK and a
+ * staleness of -1 if the daemon came back with an older center than the commit was made from: the commit is not
+ * applied, paramd_worker_commit_state tells so, too, and what was pulled is the center to go on from. After such a
+ * commit alone, pull before the next one. */
 PARAMD_API paramd_code paramd_worker_commit(paramd_worker* worker, const float* update, size_t floats, double timeout,
                                             paramd_exchanged* exchanged);
 PARAMD_API paramd_code paramd_worker_exchange(paramd_worker* worker, const float* update, float* center, size_t floats,

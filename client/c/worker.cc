@@ -24,7 +24,9 @@ absl::Status Exchange(const paramd_worker* worker, double timeout, paramd_exchan
   if (!duration.ok()) return duration.status();
   auto result = call(*duration);
   if (!result.ok()) return result.status();
-  if (exchanged != nullptr) *exchanged = {.version = result->version, .staleness = result->staleness};
+  if (exchanged != nullptr) {
+    *exchanged = {.version = result->version, .staleness = result->applied ? result->staleness : -1};
+  }
   return absl::OkStatus();
 }
 

@@ -241,6 +241,9 @@ absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to) 
   std::vector<float> center(update->size());
   absl::StatusOr<Exchanged> committed = (*worker)->Pull(absl::MakeSpan(center), *timeout);
   if (committed.ok()) committed = (*worker)->Commit(*update, *timeout);
+  if (committed.ok() && !committed->applied) {
+    committed = absl::AbortedError("the daemon was started again meanwhile, from an older center; commit again");
+  }
   const absl::Status failure = told(committed.status());
   const CommitState state = (*worker)->last_commit();
   const auto left = (*worker)->Leave(std::string(failure.message()));

@@ -187,23 +187,27 @@ TEST_CASE("A model larger than the server allows is refused, also when the sum o
   CHECK(CheckSpec(spec, UINT64_MAX).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
-TEST_CASE("Names of models are short and of plain characters, and names of tensors short") {
-  for (const std::string& bad : {std::string(), std::string(257, 'x'), std::string("two words"), std::string("a\nb"),
-                                 std::string("naïve"), std::string("a:b")}) {
+TEST_CASE("Names of models are short, of characters that can be seen, and names of tensors short") {
+  for (const std::string& bad : {std::string(), std::string(257, 'x'), std::string("a\nb"), std::string("\x1b[2J"),
+                                 std::string("a\0b", 3), std::string("\u202eabc"), std::string("\xff")}) {
     v1::ModelSpec spec = Good();
     spec.set_name(bad);
-    CHECK_THAT(Error(spec), Contains("model name '") && Contains("1 to 256") && Contains("A-Z a-z 0-9"));
+    CHECK_THAT(Error(spec), Contains("model name '") && Contains("1 to 256 bytes of UTF-8"));
   }
-  for (const std::string& good : {std::string(256, 'x'), std::string("ens/0"), std::string("A.b_c-9")}) {
+  for (const std::string& good : {std::string(256, 'x'), std::string("ens/0"), std::string("A.b_c-9"),
+                                  std::string("two words"), std::string("naïve 模型"), std::string(".."),
+                                  std::string("../a"), std::string("%2e"), std::string("\"'`$a:b\\")}) {
     v1::ModelSpec spec = Good();
     spec.set_name(good);
     CHECK(CheckSpec(spec, kMaxBytes).ok());
   }
   v1::ModelSpec spec = Good();
   spec.mutable_tensors(0)->set_name("");
-  CHECK_THAT(Error(spec), Contains("a tensor's name has 0 characters"));
+  CHECK_THAT(Error(spec), Contains("a tensor's name has 0 bytes"));
   spec.mutable_tensors(0)->set_name(std::string(257, 'x'));
-  CHECK_THAT(Error(spec), Contains("257 characters"));
+  CHECK_THAT(Error(spec), Contains("257 bytes"));
+  spec.mutable_tensors(0)->set_name("__metadata__");
+  CHECK_THAT(Error(spec), Contains("can't be named __metadata__"));
 }
 
 TEST_CASE("A tensor has at most 16 dimensions, and a model at most 65536 tensors") {

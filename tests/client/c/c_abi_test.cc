@@ -1,14 +1,17 @@
 // The C ABI as programs in C see it, each run against a daemon of its own; and the library itself.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/support/await.h"
 #include "tests/support/daemon.h"
 #include "tests/support/process.h"
 
@@ -73,6 +76,22 @@ TEST_CASE("every algorithm trained from C ends where it must, with and without o
 }
 
 TEST_CASE("a worker says what became of its commit") { RunScenario("commit_states"); }
+
+TEST_CASE("a commit that a daemon with an older center does not take is told from one that is applied") {
+  const std::string socket = TemporaryPath("socket"), state = TemporaryPath("state");
+  const std::vector<std::string> flags = {"--listen=unix:" + socket, "--state_dir=" + state, "--checkpoint_every=1h"};
+  auto daemon = std::make_unique<Daemon>(flags);
+  Process process("tests/client/c/scenarios", {"came_back", daemon->address()});
+  CHECK(Await([&] { return !process.Out().empty() || !process.Running(); }));
+  daemon->process().Signal(SIGKILL);
+  CHECK(daemon->process().Wait() == 128 + SIGKILL);
+  daemon = std::make_unique<Daemon>(flags);
+  const auto exit_code = process.Wait();
+  INFO(process.Err());
+  CHECK(exit_code == 0);
+  daemon.reset();
+  std::filesystem::remove_all(state);
+}
 
 TEST_CASE("a timeout of zero is one attempt") { RunScenario("zero_timeouts"); }
 

@@ -851,6 +851,31 @@ static void commit_states(void) {
   paramd_worker_options_free(options);
 }
 
+/* Whoever started this kills the daemon once there is a line, and starts it again with an older center. */
+static void came_back(void) {
+  paramd_worker* worker = join("a");
+  const float update[kFloats] = {1, 1, 1, 1, 1, 1};
+  float center[kFloats] = {0};
+  paramd_exchanged exchanged = {0};
+  CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 30));
+  CHECK_OK(paramd_worker_pull(worker, center, kFloats, 30, NULL));
+  int64_t applied = 0;
+  do {
+    CHECK_OK(paramd_worker_exchange(worker, update, center, kFloats, 30, &exchanged));
+    if (exchanged.staleness >= 0 && ++applied == 10) {
+      puts("ten");
+      fflush(stdout);
+    }
+    CHECK(paramd_worker_commit_state(worker) ==
+          (exchanged.staleness < 0 ? PARAMD_COMMIT_NOT_APPLIED : PARAMD_COMMIT_APPLIED));
+    CHECK(center[5] == (float)exchanged.version);
+  } while (exchanged.staleness >= 0);
+  CHECK(exchanged.staleness == -1 && exchanged.version < applied);
+  CHECK_OK(paramd_worker_exchange(worker, update, center, kFloats, 30, &exchanged));
+  CHECK(exchanged.staleness == 0 && center[5] == (float)exchanged.version);
+  paramd_worker_free(worker);
+}
+
 /* A timeout of 0 is one attempt: it does what needs no waiting, and waits for nobody. */
 static void zero_timeouts(void) {
   paramd_worker* worker = join("a");
@@ -1045,6 +1070,7 @@ int main(int argc, char** argv) {
                    {"train_bad_batches", train_bad_batches},
                    {"admin_errors", admin_errors},
                    {"commit_states", commit_states},
+                   {"came_back", came_back},
                    {"zero_timeouts", zero_timeouts},
                    {"waiting_events", waiting_events},
                    {"ending_threads", ending_threads},
