@@ -19,9 +19,15 @@ assert container["ports"] == [{"name": "grpc", "containerPort": port}], containe
 for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
     assert container[probe]["exec"]["command"][0] == "paramctl", probe
 assert {"name": "PARAMD_SERVER", "value": f"localhost:{port}"} in container["env"], container["env"]
-mounted, = container["volumeMounts"]
+mounts = [mount["mountPath"] + "/" for mount in container["volumeMounts"]]
 for flag in container["args"]:
-    assert "/etc/" not in flag or flag.partition("=")[2].startswith(mounted["mountPath"] + "/"), flag
+    path = flag.partition("=")[2]
+    assert not path.startswith("/") or any(path.startswith(mount) for mount in mounts), flag
+volumes = [volume["name"] for volume in pod["spec"]["volumes"] + documents["StatefulSet"]["spec"]["volumeClaimTemplates"]
+           for volume in [volume.get("metadata", volume)]]
+assert sorted(volumes) == sorted(mount["name"] for mount in container["volumeMounts"]), volumes
+grace, = (int(flag.partition("=")[2].removesuffix("s")) for flag in container["args"] if flag.startswith("--grace="))
+assert grace < pod["spec"]["terminationGracePeriodSeconds"], grace
 labels = documents["StatefulSet"]["spec"]["selector"]["matchLabels"]
 assert labels.items() <= pod["metadata"]["labels"].items()
 assert documents["Service"]["spec"]["selector"] == labels
