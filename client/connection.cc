@@ -32,7 +32,7 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(std::string server,
     return absl::InvalidArgumentError(absl::StrCat("the server's ", address.status().message()));
   }
   if (auto status = ProcessGuard::CheckConnecting(); !status.ok()) return status;
-  auto credentials = Credentials::Load(security, *address);
+  auto credentials = Credentials::Load(security, *address, clock);
   if (!credentials.ok()) return credentials.status();
   return std::shared_ptr<Connection>(new Connection(*std::move(address), *std::move(credentials), clock));
 }
@@ -84,7 +84,7 @@ absl::Status Connection::CallWith(
     const std::shared_ptr<grpc::Channel> channel = Channel();
     const auto stub = v1::ParameterServer::NewStub(channel);
     grpc::ClientContext context;
-    Authorize(&context);
+    const uint64_t used = Authorize(&context);
     context.set_deadline(Deadline(attempts->retry.attempt_deadline()));
     absl::Status status;
     {
@@ -93,7 +93,7 @@ absl::Status Connection::CallWith(
     }
     if (status.ok()) return status;
     if (auto cancelled = attempts->cancellation->status(); !cancelled.ok()) return cancelled;
-    status = Explain(status, &context);
+    status = Explain(status, used, &context);
     if (attempts->on_failure != nullptr && IsUnreachable(status) && attempts->retry.IsNews(status)) {
       attempts->on_failure(status.message());
     }
@@ -140,12 +140,12 @@ absl::Status Connection::ExplainUnavailable(absl::string_view why) const {
   return absl::UnavailableError(absl::StrCat("can't reach paramd at ", server_, " (", why, "); ", next_step));
 }
 
-absl::Status Connection::Explain(const absl::Status& status, const grpc::ClientContext* call) const {
+absl::Status Connection::Explain(const absl::Status& status, uint64_t used, const grpc::ClientContext* call) const {
   absl::Status explained = ExplainWhy(status, call);
   const bool unknown = absl::IsUnauthenticated(explained);
   // Also a connection that is broken off may have been for its certificate.
   if (!unknown && !absl::IsUnavailable(explained)) return explained;
-  if (credentials_->Refresh() && unknown) {
+  if (credentials_->Refresh(used) && unknown) {
     return absl::UnavailableError(
         absl::StrCat(explained.message(), " The client's files have changed, so it tries again with what is new."));
   }

@@ -47,8 +47,8 @@ class Connection {
   std::shared_ptr<grpc::Channel> OpenChannel() const;
   // Grows when the client's certificates have changed: an older channel would only connect with the old ones.
   uint64_t generation() const { return credentials_->generation(); }
-  // Puts the client's token into a call.
-  void Authorize(grpc::ClientContext* call) const { credentials_->Authorize(call); }
+  // Puts the client's token into a call. Returns which credentials it goes with.
+  uint64_t Authorize(grpc::ClientContext* call) const { return credentials_->Authorize(call); }
 
   // One call of the control plane, tried again for as long as the server is unreachable. Whatever else it answers is
   // final. Errors: the server's, or those of `attempts`; INVALID_ARGUMENT for a name that is not UTF-8.
@@ -66,8 +66,8 @@ class Connection {
   absl::Status Pause(grpc::Channel* channel, absl::Time until, Cancellation* cancellation) const;
 
   // Adds the server's address, the likely cause and the next step to an error of the transport. What the server itself
-  // has said when it ended `call` needs none. What new files of the client's may mend is UNAVAILABLE.
-  absl::Status Explain(const absl::Status& status, const grpc::ClientContext* call = nullptr) const;
+  // has said when it ended `call` needs none. What newer files of the client's than `used` may mend is UNAVAILABLE.
+  absl::Status Explain(const absl::Status& status, uint64_t used, const grpc::ClientContext* call = nullptr) const;
 
   // A time of the clock, for gRPC.
   gpr_timespec Deadline(absl::Time time) const;

@@ -7,14 +7,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "sync/clock.h"
 
 namespace paramd {
 namespace {
 
 constexpr size_t kMaxToken = 4096;
-// Calls that failed together have it from one look at the files.
-constexpr absl::Duration kMoment = absl::Seconds(1);
+// The server looks at its files once a second.
+constexpr absl::Duration kMoment = absl::Seconds(3);
 
 void TakeFromEnvironment(const char* name, std::string* option) {
   if (option->empty()) {
@@ -38,7 +37,8 @@ absl::Status CheckToken(absl::string_view source, absl::string_view token) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(Security security, const Address& server) {
+absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(Security security, const Address& server,
+                                                               const Clock* clock) {
   if (security.token.empty() || !security.token_file.empty()) {
     TakeFromEnvironment("PARAMD_TOKEN_FILE", &security.token_file);
   }
@@ -62,15 +62,16 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(Security security
         " without TLS, for everybody on the way to read; give tls_ca (PARAMD_TLS_CA), or if the network is trusted say "
         "insecure (PARAMD_INSECURE=1)"));
   }
-  std::unique_ptr<Credentials> credentials(new Credentials(std::move(security), tls));
+  std::unique_ptr<Credentials> credentials(new Credentials(std::move(security), tls, clock));
   MutexLock lock(&credentials->reading_);
   bool changed = false;
   if (auto status = credentials->Read(&changed); !status.ok()) return status;
   return credentials;
 }
 
-Credentials::Credentials(Security security, bool tls)
+Credentials::Credentials(Security security, bool tls, const Clock* clock)
     : tls_(tls),
+      clock_(clock),
       pem_(/*prefix=*/"", security.tls_cert, security.tls_key, security.tls_ca, "tls_ca"),
       token_(std::move(security.token)) {
   if (!security.token_file.empty()) token_file_.emplace(std::move(security.token_file));
@@ -88,7 +89,8 @@ absl::Status Credentials::Read(bool* changed) {
                                                .certificate = pem_.certificate(),
                                                .key = pem_.key(),
                                                .token = token_,
-                                               .generation = texts_->generation + (pem_changed ? 1 : 0)});
+                                               .generation = texts_->generation + (pem_changed ? 1 : 0),
+                                               .changes = texts_->changes + (*changed ? 1 : 0)});
   return pem.ok() ? token : pem;
 }
 
@@ -118,18 +120,19 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannel() const {
 
 uint64_t Credentials::generation() const { return texts()->generation; }
 
-void Credentials::Authorize(grpc::ClientContext* call) const {
+uint64_t Credentials::Authorize(grpc::ClientContext* call) const {
   const std::shared_ptr<const Texts> now = texts();
   if (!now->token.empty()) call->AddMetadata("authorization", absl::StrCat("Bearer ", now->token));
+  return now->changes;
 }
 
-bool Credentials::Refresh() {
+bool Credentials::Refresh(uint64_t used) {
   MutexLock lock(&reading_);
   bool changed = false;
   Read(&changed).IgnoreError();
-  const absl::Time now = Clock::Steady()->Now();
+  const absl::Time now = clock_->Now();
   if (changed) changed_ = now;
-  return now < changed_ + kMoment;
+  return used < texts()->changes || now < changed_ + kMoment;
 }
 
 }  // namespace paramd

@@ -16,6 +16,7 @@
 #include "files/watched_file.h"
 #include "proto/address.h"
 #include "security/pem.h"
+#include "sync/clock.h"
 #include "sync/mutex.h"
 
 namespace paramd {
@@ -24,7 +25,8 @@ namespace paramd {
 class Credentials {
  public:
   // INVALID_ARGUMENT says which file or option is wrong, or that a token would go to `server` in the clear.
-  static absl::StatusOr<std::unique_ptr<Credentials>> Load(Security security, const Address& server);
+  static absl::StatusOr<std::unique_ptr<Credentials>> Load(Security security, const Address& server,
+                                                           const Clock* clock = Clock::Steady());
 
   bool tls() const { return tls_; }
 
@@ -32,12 +34,13 @@ class Credentials {
   std::shared_ptr<grpc::ChannelCredentials> ForChannel() const;
   uint64_t generation() const;
 
-  // Puts the token, if there is one, into a call.
-  void Authorize(grpc::ClientContext* call) const;
+  // Puts the token, if there is one, into a call. Returns which credentials these are, for Refresh.
+  uint64_t Authorize(grpc::ClientContext* call) const;
 
-  // After a call that failed for want of credentials, maybe: looks at the files. Whether there is anything new since a
-  // moment ago, so that it is worth another try. What can't be used is as if it had not changed.
-  bool Refresh();
+  // After a call with credentials `used` that failed for want of them, maybe: looks at the files. Whether there are
+  // others by now, or since a moment ago, which the server may not have read yet: so that it is worth another try. What
+  // can't be used is as if it had not changed.
+  bool Refresh(uint64_t used);
 
  private:
   // What is in use.
@@ -47,15 +50,17 @@ class Credentials {
     std::string key;
     std::string token;
     uint64_t generation = 0;
+    uint64_t changes = 0;  // of any of these
   };
 
-  Credentials(Security security, bool tls);
+  Credentials(Security security, bool tls, const Clock* clock);
   // Takes what is new and can be used; `*changed`: whether there was any.
   absl::Status Read(bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
   absl::Status ReadToken(bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_);
   std::shared_ptr<const Texts> texts() const;
 
   const bool tls_;
+  const Clock* const clock_;
 
   // Held while files are read, by nobody but those who wait for what is in them.
   Mutex reading_;

@@ -54,6 +54,7 @@ absl::Status CopyChunk(const DecodedExchange& message, v1::Encoding encoding, ab
 // What gRPC writes to while operations are under way.
 struct ExchangeStream::Call {
   grpc::ClientContext context;
+  uint64_t credentials = 0;  // that it goes with
   grpc::CompletionQueue queue;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
   grpc::ByteBuffer in;
@@ -167,7 +168,7 @@ absl::Status ExchangeStream::Start(absl::Time deadline) {
   Close(/*broken=*/false).IgnoreError();
   OpenChannel();
   call_ = std::make_unique<Call>();
-  connection_->Authorize(&call_->context);
+  call_->credentials = connection_->Authorize(&call_->context);
   grpc::GenericStub stub(channel_);
   call_->stream = stub.PrepareCall(&call_->context, kExchangeMethod, &call_->queue);
   call_->interrupt.emplace(cancellation_, [call = call_.get()] {
@@ -217,7 +218,7 @@ absl::Status ExchangeStream::Close(bool broken) {
     call->context.TryCancel();
     ended = call->Drain(connection_->Deadline(clock->Now() + kCloseTimeout));
   }
-  if (ended) return connection_->Explain(FromGrpcStatus(call->status), &call->context);
+  if (ended) return connection_->Explain(FromGrpcStatus(call->status), call->credentials, &call->context);
   // A write stays under way for as long as the system takes no more bytes from it, cancelled or not.
   channel_.reset();
   std::thread([stuck = std::move(call)] { stuck->Drain(gpr_inf_future(GPR_CLOCK_MONOTONIC)); }).detach();
@@ -268,7 +269,7 @@ absl::StatusOr<v1::ReplyHeader> ExchangeStream::Run(const v1::ExchangeHeader& he
   if (broken && !why.ok()) return why;
   // A silent connection may be dead: the next attempt makes another one.
   if (absl::IsDeadlineExceeded(status)) channel_.reset();
-  return connection_->Explain(status);
+  return connection_->Explain(status, /*used=*/0);
 }
 
 void ExchangeStream::Acknowledge(const v1::ExchangeHeader& header) {

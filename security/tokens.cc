@@ -108,42 +108,63 @@ bool Covers(absl::string_view pattern, absl::string_view model) {
   return Fits(pattern, model) || Fits(pattern, WholeOf(model));
 }
 
-absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text) {
-  Tokens tokens;
+absl::StatusOr<Tokens::Line> Tokens::ParseLine(absl::string_view line) {
+  Line parsed;
+  const absl::string_view name = TakeWord(&line);
+  if (!IsName(name)) return absl::InvalidArgumentError("a token's name is 1 to 64 letters, digits and .-_@");
+  parsed.grant.token = std::string(name);
+  const std::optional<Role> role = ParseRole(TakeWord(&line));
+  if (!role.has_value()) {
+    return absl::InvalidArgumentError("after the name comes the role: reader, worker or admin");
+  }
+  parsed.grant.role = *role;
+  absl::string_view hash = TakeWord(&line);
+  const bool digits =
+      absl::ConsumePrefix(&hash, kAlgorithm) && hash.size() == 2 * parsed.hash.size() &&
+      std::all_of(hash.begin(), hash.end(), [](char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); });
+  if (!digits) {
+    return absl::InvalidArgumentError(
+        "after the role comes sha256: and the hash of the token, 64 hexadecimal digits; `paramctl new-token` makes "
+        "both");
+  }
+  const std::string bytes = absl::HexStringToBytes(hash);
+  std::copy(bytes.begin(), bytes.end(), parsed.hash.begin());
+  if (!line.empty()) parsed.grant.models = std::string(line);
+  if (line.size() > kMaxPattern) return absl::InvalidArgumentError("a pattern of models has at most 1,024 bytes");
+  return parsed;
+}
+
+void Tokens::Add(absl::string_view text, absl::Status* problem) {
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line[0] == '#') continue;
-    const auto wrong = [number](absl::string_view what) {
-      return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", what));
-    };
-    Line parsed;
-    const absl::string_view name = TakeWord(&line);
-    if (!IsName(name)) return wrong("a token's name is 1 to 64 letters, digits and .-_@");
-    parsed.grant.token = std::string(name);
-    const std::optional<Role> role = ParseRole(TakeWord(&line));
-    if (!role.has_value()) return wrong("after the name comes the role: reader, worker or admin");
-    parsed.grant.role = *role;
-    absl::string_view hash = TakeWord(&line);
-    const bool digits = absl::ConsumePrefix(&hash, kAlgorithm) && hash.size() == 2 * parsed.hash.size() &&
-                        std::all_of(hash.begin(), hash.end(),
-                                    [](char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); });
-    if (!digits) {
-      return wrong(
-          "after the role comes sha256: and the hash of the token, 64 hexadecimal digits; `paramctl new-token` "
-          "makes both");
+    auto parsed = ParseLine(line);
+    if (parsed.ok()) {
+      lines_.push_back(*std::move(parsed));
+    } else if (problem->ok()) {
+      *problem = absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", parsed.status().message()));
     }
-    const std::string bytes = absl::HexStringToBytes(hash);
-    std::copy(bytes.begin(), bytes.end(), parsed.hash.begin());
-    if (!line.empty()) parsed.grant.models = std::string(line);
-    if (line.size() > kMaxPattern) return wrong("a pattern of models has at most 1,024 bytes");
-    tokens.lines_.push_back(std::move(parsed));
   }
+}
+
+absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text) {
+  Tokens tokens;
+  absl::Status problem;
+  tokens.Add(text, &problem);
+  if (!problem.ok()) return problem;
   if (tokens.lines_.empty()) {
     return absl::InvalidArgumentError(
         "there is no token in it, and nobody would be let in; `paramctl new-token` makes one");
   }
+  return tokens;
+}
+
+Tokens Tokens::Salvage(absl::string_view text) {
+  Tokens tokens;
+  absl::Status ignored;
+  tokens.Add(text, &ignored);
   return tokens;
 }
 

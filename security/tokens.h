@@ -40,6 +40,9 @@ class Tokens {
   // INVALID_ARGUMENT says what is wrong in which line; also if there is no token at all.
   static absl::StatusOr<Tokens> Parse(absl::string_view text);
 
+  // Those of its lines that make sense. Maybe none, and nobody is let in.
+  static Tokens Salvage(absl::string_view text);
+
   // What the token gives; nothing if it is none of these. How long that takes says nothing of how near it was.
   std::vector<Grant> Find(absl::string_view token) const;
 
@@ -48,6 +51,10 @@ class Tokens {
     std::array<uint8_t, 32> hash;
     Grant grant;
   };
+
+  // Adds what is in the text; `problem`: of its first line that makes no sense, which is left out.
+  void Add(absl::string_view text, absl::Status* problem);
+  static absl::StatusOr<Line> ParseLine(absl::string_view line);
 
   std::vector<Line> lines_;
 };

@@ -98,13 +98,26 @@ absl::StatusOr<bool> Access::Reload() {
   };
   const auto text = file_->ReadIfChanged();
   if (!text.ok()) return wrong(text.status().message());
-  if (!text->has_value()) return false;
-  auto tokens = Tokens::Parse(**text);
-  if (!tokens.ok()) return wrong(tokens.status().message());
+  const std::optional<std::string> before = std::exchange(doubtful_, std::nullopt);
+  const bool stays = !text->has_value() && before.has_value();
+  if (!text->has_value() && !stays) return false;
+  auto tokens = Tokens::Parse(stays ? *before : **text);
+  if (tokens.ok()) {
+    Take(*std::move(tokens));
+    return true;
+  }
+  if (!stays) {
+    doubtful_ = **text;
+    return wrong(tokens.status().message());
+  }
+  Take(Tokens::Salvage(*before));
+  return wrong(absl::StrCat(tokens.status().message(), " (it stays so: from now on only its other lines count)"));
+}
+
+void Access::Take(Tokens tokens) {
   MutexLock lock(&mutex_);
-  tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
+  tokens_ = std::make_shared<const Tokens>(std::move(tokens));
   ++generation_;
-  return true;
 }
 
 absl::Status Access::Identify(const grpc::ServerContextBase& call, Principal* principal) const {

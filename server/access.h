@@ -63,8 +63,10 @@ class Access {
   // INVALID_ARGUMENT says what is wrong with the file.
   static absl::StatusOr<std::unique_ptr<Access>> Load(AccessOptions options);
 
-  // Looks at the file. True if there were other tokens in it, which count from now on, also for streams that are open;
-  // INVALID_ARGUMENT if it can't be used, and those from before go on. One at a time.
+  // Looks at the file. True if there were other tokens in it, which count from now on, also for streams that are open.
+  // INVALID_ARGUMENT if it can't be used: those from before go on if it can't be read, and if it makes no sense at the
+  // first look, as it may while it is written; at the next one only those of its lines that do make sense. One at a
+  // time.
   absl::StatusOr<bool> Reload();
 
   // At the beginning of a call. `rule` may be null. UNAUTHENTICATED without a token that is known, PERMISSION_DENIED if
@@ -86,12 +88,14 @@ class Access {
 
  private:
   explicit Access(AccessOptions options);
+  void Take(Tokens tokens);
   absl::Status Identify(const grpc::ServerContextBase& call, Principal* principal) const;
 
   const AccessOptions options_;
 
   // Of whoever reloads.
   std::optional<WatchedFile> file_;
+  std::optional<std::string> doubtful_;  // its text, which made no sense
 
   mutable Mutex mutex_;
   std::shared_ptr<const Tokens> tokens_ ABSL_GUARDED_BY(mutex_);  // null: no tokens are asked for

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "algorithms/registry.h"
 #include "proto/address.h"
@@ -147,6 +148,16 @@ absl::Status Unpack(absl::StatusOr<Reply> result, Reply* reply) {
 absl::Status CheckOptions(const ServerOptions& options) {
   auto address = ParseListenAddress(options.listen);
   if (!address.ok()) return address.status();
+  for (const auto& [flag, value] : {std::pair{"--tls_cert", &options.tls_cert},
+                                    {"--tls_key", &options.tls_key},
+                                    {"--tls_client_ca", &options.tls_client_ca}}) {
+    if (absl::StartsWith(*value, "-----BEGIN")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag,
+                       " is the name of a file, and was given what should be in it; what is in a flag everybody "
+                       "on this host can read"));
+    }
+  }
   const bool tls = !options.tls_cert.empty();
   if (tls != !options.tls_key.empty()) {
     return absl::InvalidArgumentError("--tls_cert and --tls_key go together: a certificate and its key; give both");

@@ -27,8 +27,10 @@ constexpr size_t kSharedBlocks = 4;
 // Of a message that waits with its header.
 constexpr size_t kMaxWaitingBytes = kMaxHeaderChunkBytes + (size_t{4} << 10);
 
-// A peer makes progress with so many bytes, or with all that is left: less in a stall timeout is none.
+// A peer makes progress with so many bytes, or with all that is left: less in a stall timeout is none. And with such a
+// part of the whole, so that nobody holds room for longer than as many timeouts, however much that is.
 constexpr uint64_t kProgressBytes = uint64_t{1} << 20;
+constexpr uint64_t kProgressParts = 32;
 
 size_t ChunkBytes(const DecodedExchange& message) {
   size_t bytes = 0;
@@ -63,6 +65,10 @@ struct Session::Exchange : public ExchangeOwner {
   // Whether the first message has all floats of the commit, so that nothing more is read.
   bool ComesWhole(const DecodedExchange& first) const {
     return first.shared_floats != 0 || ChunkBytes(first) >= call.floats * FloatBytes(encoding);
+  }
+
+  uint64_t ProgressBytes() const {
+    return std::max<uint64_t>(kProgressBytes, call.floats / kProgressParts * FloatBytes(encoding));
   }
 
   void OnGone(const absl::Status& why) override {
@@ -158,9 +164,10 @@ void Session::OnStall() {
   }
   // What can't be written ends as its write fails.
   if (!reads) return context_.TryCancel();
-  const absl::Status status = absl::DeadlineExceededError(absl::StrCat(
-      "less than 1 MiB of the commit came in ", absl::FormatDuration(environment_.models->budget()->stall_timeout()),
-      " (--stall_timeout), while it held room that others may need, so it was given up; send it again"));
+  const absl::Status status = absl::DeadlineExceededError(
+      absl::StrCat("less than ", exchange_->ProgressBytes() >> 20, " MiB of the commit came in ",
+                   absl::FormatDuration(environment_.models->budget()->stall_timeout()),
+                   " (--stall_timeout), while it held room that others may need, so it was given up; send it again"));
   if (!exchange_->initialize) exchange_->model->CountRejected(exchange_->call.caller, status);
   End(status);
 }
@@ -198,8 +205,8 @@ void Session::Read() {
   stream_.Read(&in_, on_read_.Arm(shared_from_this()));
 }
 
-void Session::Write(const grpc::ByteBuffer& message) {
-  watch_.Progress();
+void Session::Write(const grpc::ByteBuffer& message, bool progress) {
+  if (progress) watch_.Progress();
   absl::Status gone;
   {
     MutexLock lock(&mutex_);
@@ -452,7 +459,7 @@ void Session::Receive(const DecodedExchange& message) {
   Exchange& exchange = *exchange_;
   if (exchange.lease != nullptr) exchange.lease->Renew(exchange.model->Now());
   exchange.progress_bytes += ChunkBytes(message);
-  if (exchange.progress_bytes >= kProgressBytes) {
+  if (exchange.progress_bytes >= exchange.ProgressBytes()) {
     exchange.progress_bytes = 0;
     watch_.Progress();
   }
@@ -563,14 +570,18 @@ void Session::Send(const ExchangeAnswer& answer) {
   if (center.blocks.size() > 1 && exchange_->lease == nullptr && !exchange_->call.caller.worker.empty()) {
     exchange_->lease = exchange_->model->FindLease(exchange_->call.caller);
   }
-  phase_ = Sending{answer.center, 0};
+  phase_ = Sending{.center = answer.center};
   WriteBlocks(&header);
 }
 
 void Session::WriteBlocks(const v1::ReplyHeader* header) {
   Sending& sending = std::get<Sending>(phase_);
   const Snapshot& center = *sending.center->snapshot;
-  sending.center->room.Progress();
+  const bool progress = sending.next_block >= sending.next_progress;
+  if (progress) {
+    sending.next_progress += std::max<size_t>(1, center.blocks.size() / kProgressParts);
+    sending.center->room.Progress();
+  }
   const size_t begin = sending.next_block * kBlockFloats;
   grpc::ByteBuffer out;
   if (exchange_->segment == nullptr) {
@@ -591,7 +602,7 @@ void Session::WriteBlocks(const v1::ReplyHeader* header) {
   }
   // Until it was written, unless it has been copied.
   if (exchange_->segment != nullptr && sending.next_block == center.blocks.size()) sending.center.reset();
-  Write(out);
+  Write(out, progress);
 }
 
 void Session::ReplyStatus(const absl::Status& status) { Reply({.status = status}); }

@@ -83,7 +83,8 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
   struct Waiting {};                           // for the model, or for room
   struct Sending {                             // writes
     std::shared_ptr<const HeldCenter> center;  // null once nothing of it is needed any more
-    size_t next_block;
+    size_t next_block = 0;
+    size_t next_progress = 0;  // the block with which the peer has gone on
   };
   struct Replying {};  // writes a reply without a center
   struct Ended {};
@@ -100,7 +101,7 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
   // The operation at gRPC has completed; false if the turn was taken meanwhile.
   bool TakeTurn(At from);
   void Read();
-  void Write(const grpc::ByteBuffer& message);
+  void Write(const grpc::ByteBuffer& message, bool progress = true);
   void End(const absl::Status& status);
   // The worker of an exchange is gone.
   void OnGone(Exchange* exchange, const absl::Status& why);

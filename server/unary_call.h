@@ -96,7 +96,20 @@ class UnaryCall : public Event {
     Principal principal;
     absl::Status status = access_->Admit(context_, rule_, &principal);
     if (status.ok()) status = HandleFor(principal, &request, until);
-    access_->Tell(context_, rule_, principal, ModelOf(request), WorkerOf(request), status);
+    const auto tell = [this, principal, model = ModelOf(request),
+                       worker = WorkerOf(request)](const absl::Status& outcome) {
+      access_->Tell(context_, rule_, principal, model, worker, outcome);
+    };
+    if (!status.ok() || *until == nullptr) {
+      tell(status);
+      return status;
+    }
+    *until = [tell, settle = std::move(*until)](std::function<void(const absl::Status&)> done) {
+      settle([tell, done = std::move(done)](const absl::Status& settled) {
+        tell(settled);
+        done(settled);
+      });
+    };
     return status;
   }
 

@@ -89,6 +89,10 @@ absl::Status InitTls(const Arguments& arguments, const Output& to) {
   const std::string& folder = arguments.operands()[0];
   const auto days = arguments.Integer("days", kDefaultDays, 1);
   if (!days.ok()) return days.status();
+  if (*days > kAuthorityDays) {
+    return absl::InvalidArgumentError(absl::StrCat("--days=", *days, ": the authority itself is good for ",
+                                                   kAuthorityDays, " days; give at most as many"));
+  }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));

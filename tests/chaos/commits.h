@@ -10,8 +10,16 @@
 
 namespace paramd::chaos {
 
+// What a model's algorithm makes of commits.
+enum class Kind {
+  kSums,     // adds them as they are
+  kMarks,    // adds something of each to its cell
+  kElastic,  // the same, and what was there before gets less; an exchange answers with the center before it
+};
+
 // A model's floats: a cell for each commit that it may ever get, then the body.
 struct Layout {
+  Kind kind = Kind::kSums;
   size_t cells = 0;
   size_t body = 0;
 
@@ -21,9 +29,9 @@ struct Layout {
 // What a commit adds to each float of the body, beside 1 to its own cell: -3 to 3 and not 0.
 float BodyValue(size_t commit);
 
-// What is wrong with a center to which only whole commits were added, each once at most; empty if nothing is. Rounded:
-// the center came in half the bytes.
-std::string Check(const Layout& layout, absl::Span<const float> center, bool rounded);
+// What is wrong with a center of that version, to which only whole commits were added, each once at most; empty if
+// nothing is. Rounded: the center came in half the bytes.
+std::string Check(const Layout& layout, absl::Span<const float> center, int64_t version, bool rounded);
 
 // Of a worker's diary, a line each: "NANOSECONDS KIND NUMBER TEXT", by the clock that all processes share.
 enum class Entry : char {

@@ -14,6 +14,8 @@ struct Options {
   uint64_t seed = 0;
   int kills = 10;  // SIGKILLs of daemon and workers, after which it ends
   bool tls = false;
+  bool credentials = false;  // with tls: clients have certificates and tokens, which are replaced meanwhile
+  bool small_disk = false;   // the state folder's, which is full now and then; needs a journal
   std::string durability;    // the daemon's; empty: it has no state folder, and only workers are killed
   bool only_daemon = false;  // nothing else is done to anybody than to kill it
   std::string checkpoint_every = "200ms";
@@ -22,6 +24,7 @@ struct Options {
 struct Report {
   std::vector<std::string> wrong;  // what did not hold; empty if all did
   std::string figures;
+  std::string skipped;  // why it could not be; empty if it was
 };
 
 // From a thread that outlives it. Needs //tests/chaos:worker and //server:paramd as data.

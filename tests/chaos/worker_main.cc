@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -22,6 +23,10 @@
 
 ABSL_FLAG(std::string, server, "", "where the server is");
 ABSL_FLAG(std::string, tls_ca, "", "a file with its authority");
+ABSL_FLAG(std::string, tls_cert, "", "the worker's certificate");
+ABSL_FLAG(std::string, tls_key, "", "and its key");
+ABSL_FLAG(std::string, token_file, "", "the worker's token");
+ABSL_FLAG(int, kind, 0, "of what the model's algorithm makes of commits");
 ABSL_FLAG(std::string, model, "", "the model's name");
 ABSL_FLAG(std::string, worker, "", "the worker's name");
 ABSL_FLAG(std::string, transport, "grpc", "grpc or shm");
@@ -59,7 +64,8 @@ class Committer {
   Committer(const Diary& diary, std::unique_ptr<Worker> worker)
       : diary_(diary),
         worker_(std::move(worker)),
-        layout_{.cells = absl::GetFlag(FLAGS_cells),
+        layout_{.kind = static_cast<Kind>(absl::GetFlag(FLAGS_kind)),
+                .cells = absl::GetFlag(FLAGS_cells),
                 .body = worker_->model().parameters() - absl::GetFlag(FLAGS_cells)},
         random_(absl::GetFlag(FLAGS_seed)),
         own_update_(worker_->commit_buffer().empty() ? layout_.floats() : 0),
@@ -73,7 +79,7 @@ class Committer {
     const uint64_t end = absl::GetFlag(FLAGS_first) + absl::GetFlag(FLAGS_count);
     for (uint64_t next = absl::GetFlag(FLAGS_first); next < end && finish == 0 && !ended_;) {
       absl::SleepFor(absl::Milliseconds(Draw(10)));
-      if (unknown_.has_value() || Draw(8) == 0) {
+      if (unknown_.has_value() || must_pull_ || Draw(8) == 0) {
         Pull();
       } else {
         Commit(next++);
@@ -98,6 +104,7 @@ class Committer {
     version_ = exchanged.ok() ? exchanged->version : 0;
     diary_.Write(Entry::kCall, begin,
                  absl::StrCat(absl::ToInt64Nanoseconds(timeout), " ", name, " ", status.ToString()));
+    if (absl::IsFailedPrecondition(status)) must_pull_ = true;
     if (absl::IsAborted(status) || absl::IsNotFound(status)) {
       std::cerr << status << std::endl;
       ended_ = true;
@@ -107,25 +114,29 @@ class Committer {
 
   void Pull() {
     const bool pulled = Call("pull", [&](absl::Duration timeout) { return worker_->Pull(center_, timeout); });
-    version_ = 0;  // others have committed since
+    const int64_t version = std::exchange(version_, 0);  // others have committed since
     if (unknown_.has_value()) NoteEnd(*unknown_, pulled);
-    if (pulled) CheckCenter();
+    if (!pulled) return;
+    must_pull_ = false;
+    CheckCenter(version);
   }
 
   void Commit(uint64_t commit) {
     update_[commit] = 1;
     std::fill(update_.begin() + static_cast<ptrdiff_t>(layout_.cells), update_.end(), BodyValue(commit));
-    const bool pull = Draw(2) == 0;
+    const bool elastic = layout_.kind == Kind::kElastic;
+    const bool pull = elastic || Draw(2) == 0;
     diary_.Write(Entry::kSending, static_cast<int64_t>(commit));
     const bool done = Call(pull ? "exchange" : "commit", [&](absl::Duration timeout) {
       return pull ? worker_->Exchange(update_, center_, timeout) : worker_->Commit(update_, timeout);
     });
+    const int64_t pulled = std::exchange(version_, elastic ? 0 : version_);  // which is not the commit's then
     NoteEnd(commit, done);
     if (done && unknown_.has_value()) diary_.Write(Entry::kWrong, 0, "a call succeeded, and its commit is unknown");
     update_[commit] = 0;
     if (!done || !pull) return;
-    CheckCenter();
-    if (worker_->last_commit() == CommitState::kApplied && center_[commit] != 1) {
+    CheckCenter(pulled);
+    if (!elastic && worker_->last_commit() == CommitState::kApplied && center_[commit] == 0) {
       diary_.Write(Entry::kWrong, 0,
                    absl::StrCat("commit ", commit, " is not in the center that it was answered with"));
     }
@@ -150,8 +161,8 @@ class Committer {
     }
   }
 
-  void CheckCenter() {
-    const std::string wrong = Check(layout_, center_, worker_->wire() != Wire::kFloat32);
+  void CheckCenter(int64_t version) {
+    const std::string wrong = Check(layout_, center_, version, worker_->wire() != Wire::kFloat32);
     if (!wrong.empty()) diary_.Write(Entry::kWrong, 0, wrong);
   }
 
@@ -164,6 +175,7 @@ class Committer {
   const absl::Span<float> update_;
   const absl::Span<float> center_;
   int64_t version_ = 0;              // of the center after the commit, if that was told
+  bool must_pull_ = true;            // nothing yet, or the server no longer knows what was pulled
   bool ended_ = false;               // the server will not have it any more
   std::optional<uint64_t> unknown_;  // a commit whose call did not tell
 };
@@ -172,7 +184,10 @@ int Main() {
   const Diary diary(absl::GetFlag(FLAGS_diary));
   WorkerOptions options;
   options.server = absl::GetFlag(FLAGS_server);
-  options.security.tls_ca = absl::GetFlag(FLAGS_tls_ca);
+  options.security = {.tls_ca = absl::GetFlag(FLAGS_tls_ca),
+                      .tls_cert = absl::GetFlag(FLAGS_tls_cert),
+                      .tls_key = absl::GetFlag(FLAGS_tls_key),
+                      .token_file = absl::GetFlag(FLAGS_token_file)};
   options.model = absl::GetFlag(FLAGS_model);
   options.worker = absl::GetFlag(FLAGS_worker);
   options.transport = absl::GetFlag(FLAGS_transport) == "shm" ? Transport::kShm : Transport::kGrpc;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <string>
@@ -66,6 +67,7 @@ class House {
       tokens_[name] = made->token;
       lines_[name] = made->line;
     }
+    lines_["nonsense"] = "x y\n";
     tokens_["none"] = "";
     tokens_["wrong"] = std::string(64, 'a');
     WriteTokens({"reader", "other", "worker", "admin"});
@@ -93,6 +95,8 @@ class House {
     for (const std::string& name : names) text += lines_.at(name);
     pem_.Write("tokens", text);
   }
+
+  void RemoveTokens() const { std::remove(pem_.Path("tokens").c_str()); }
 
   const std::string& address() const { return server_->address(); }
   const std::string& token(const std::string& who) const { return tokens_.at(who); }
@@ -384,10 +388,23 @@ TEST_CASE("an open stream ends when its worker's token is revoked, and goes on w
   CHECK(absl::IsUnauthenticated((*worker)->Pull(absl::MakeSpan(center), kTimeout).status()));
 }
 
-TEST_CASE("tokens that can't be used leave those from before in use") {
+TEST_CASE("a file of tokens that is not there leaves those from before in use") {
   House house;
-  house.WriteTokens({});
+  house.RemoveTokens();
   Await([&] { return absl::StrContains(house.log().text(), "event=not_reloaded what=tokens"); });
+  CHECK(house.AdminAs("admin")->ListModels().ok());
+}
+
+TEST_CASE("a token whose line is gone is revoked, also where the file makes no sense any more") {
+  const auto left = GENERATE(as<std::vector<std::string>>(), std::vector<std::string>{},
+                             std::vector<std::string>{"nonsense", "worker"});
+  House house;
+  house.WriteTokens(left);
+  Await([&] { return absl::StrContains(house.log().text(), "it stays so"); });
+  CHECK(absl::IsUnauthenticated(house.AdminAs("admin")->ListModels().status()));
+  CHECK(house.AdminAs("worker")->ListModels().ok() == !left.empty());
+  house.WriteTokens({"admin"});
+  Await([&] { return absl::StrContains(house.log().text(), "event=reloaded what=tokens"); });
   CHECK(house.AdminAs("admin")->ListModels().ok());
 }
 

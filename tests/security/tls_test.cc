@@ -198,6 +198,8 @@ TEST_CASE("a server does not start with certificates that can't be used, nor bey
              Catch::StartsWith("--tls_key: it is another certificate's key"));
   CHECK_THAT(told({.listen = "", .tls_cert = pem.Path("a.pem")}), Catch::Contains("give both"));
   CHECK_THAT(told({.listen = "", .tls_client_ca = pem.Path("ca.pem")}), Catch::Contains("--tls_cert"));
+  CHECK_THAT(told({.listen = "", .tls_cert = pem.Path("a.pem"), .tls_key = ReadFile(pem.Path("a.key"))}),
+             Catch::StartsWith("--tls_key is the name of a file") && !Catch::Contains("BEGIN"));
   CHECK_THAT(told({.listen = "0.0.0.0:0"}), Catch::Contains("without TLS"));
   CHECK_THAT(told({.listen = "0.0.0.0:0", .tls_cert = pem.Path("a.pem"), .tls_key = pem.Path("a.key")}),
              Catch::Contains("for everybody"));
