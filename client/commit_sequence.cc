@@ -19,7 +19,7 @@ absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<cons
                      update.has_value() ? absl::StrCat("the commit has ", update->size()) : "",
                      update.has_value() && center.has_value() ? " and " : "",
                      center.has_value() ? absl::StrCat("the center has ", center->size()) : "",
-                     "; compare the network's layers with `paramctl show`"));
+                     "; compare the network's layers with the model's tensors"));
   }
   CommitState unfinished = CommitState::kNone;
   const absl::Status finished = FinishPending(deadline, &unfinished);
@@ -45,7 +45,7 @@ absl::StatusOr<Exchanged> CommitSequence::Exchange(std::optional<absl::Span<cons
   }
   if (outcome.pull_again) return PullAgain(outcome, center, deadline);
   if (absl::IsUnimplemented(outcome.status)) {
-    return absl::UnimplementedError(absl::StrCat(outcome.status.message(), " Upgrade the daemon, or use --wire=f32"));
+    return absl::UnimplementedError(absl::StrCat(outcome.status.message(), " Upgrade the daemon, or use the wire f32"));
   }
   if (!outcome.status.ok()) return outcome.status;
   if (center.has_value()) base_version_ = outcome.reply.version();

@@ -143,7 +143,7 @@ absl::Status ExchangeStream::Transfer::Take(grpc::ByteBuffer* in) {
     if (reply_.pull_floats() != 0 && reply_.pull_floats() != center_.size()) {
       return absl::InvalidArgumentError(absl::StrCat("the model's center has ", reply_.pull_floats(),
                                                      " floats, but there is room for ", center_.size(),
-                                                     "; compare the tensors with `paramctl show`"));
+                                                     "; compare the tensors with the model's"));
     }
   }
   if (!message.has_chunk) return absl::OkStatus();

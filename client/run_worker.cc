@@ -36,9 +36,9 @@ absl::Status InitializeIfFirst(Worker* worker, const std::vector<absl::Span<floa
   for (const absl::Span<float> span : parameters) floats += span.size();
   const v1::ModelInfo& model = worker->model();
   if (floats != model.parameters()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("this worker's network has ", floats, " parameters, but model '", model.spec().name(), "' has ",
-                     model.parameters(), "; compare its layers with `paramctl show ", model.spec().name(), "`"));
+    return absl::InvalidArgumentError(absl::StrCat("this worker's network has ", floats, " parameters, but model '",
+                                                   model.spec().name(), "' has ", model.parameters(),
+                                                   "; compare its layers with the model's tensors"));
   }
   if (model.initialized()) return absl::OkStatus();
   absl::Span<const float> center = parameters[0];
@@ -132,7 +132,8 @@ absl::StatusOr<TrainSummary> RunWorker(const WorkerOptions& worker_options, cons
   if (!worker.ok()) return worker.status();
   auto trained = Train(worker->get(), worker_options.stop, train_options, model, source, on_joined, summary);
   // Whoever cancelled does not want to wait for a server that may be away, nor for one that was found to be.
-  const bool hurry = absl::IsCancelled(trained.status()) || absl::IsUnavailable(trained.status());
+  const bool hurry = absl::IsCancelled(trained.status()) || absl::IsUnavailable(trained.status()) ||
+                     absl::IsDeadlineExceeded(trained.status());
   const absl::Duration timeout = hurry ? absl::Seconds(1) : absl::Seconds(10);
   const absl::Status left = (*worker)->Leave(trained.ok() ? "" : trained.status().message(), timeout);
   // Everything it learned is committed: a server that went away meanwhile takes nothing from that.

@@ -146,6 +146,18 @@ absl::Status SharedMemory::Take(const DecodedExchange& message, absl::Span<float
   return absl::OkStatus();
 }
 
+std::optional<Segment> SharedMemory::Release() {
+  if (link_.valid() && memory_.has_value()) {
+    auto memory = Segment::Private(layout_.bytes);
+    if (memory.ok() && memory->Replace(&*memory_).ok()) memory_ = *std::move(memory);
+  }
+  in_use_ = false;
+  commit_ = {};
+  center_ = {};
+  link_ = FileDescriptor();
+  return std::exchange(memory_, std::nullopt);
+}
+
 void SharedMemory::TakeBack() const {
   if (memory_.has_value()) memory_->StoreCommitWord(0);
 }

@@ -71,6 +71,10 @@ class SharedMemory {
   // The exchange has failed: its commit must not be applied any more, for the caller may change it now.
   void TakeBack() const;
 
+  // The buffers' memory, with its content and at its addresses, but of this process alone: nothing is the daemon's any
+  // more, unless the system has no memory for a copy. Nullopt if there is none. Ends this object.
+  std::optional<Segment> Release();
+
  private:
   absl::Status Attach(const std::string& socket, absl::Time deadline);
   // Attaches, also to another socket if the daemon has been started again meanwhile; `*attached`: what came of that. An

@@ -91,6 +91,7 @@ class Worker::Impl : public std::enable_shared_from_this<Impl> {
   int64_t* last_step() { return &last_step_; }
   absl::Span<float> commit_buffer() const { return shared_->commit_buffer(); }
   absl::Span<float> center_buffer() const { return shared_->center_buffer(); }
+  std::optional<Segment> ReleaseBuffers() { return shared_->Release(); }
 
  private:
   // Holds the one exchange that may be under way.
@@ -280,7 +281,7 @@ void Worker::Impl::Refused(const absl::Status& why) {
 
 absl::Status Worker::Impl::Leave(absl::string_view error, absl::Duration timeout) {
   if (auto status = CheckProcess(); !status.ok()) return status;
-  const absl::Time deadline = Deadline(timeout);
+  const absl::Time deadline = Deadline(std::min(timeout, options_.rpc_timeout));
   bool exchanging = false;
   {
     MutexLock lock(&mutex_);
@@ -378,15 +379,20 @@ Worker::~Worker() {
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Join(WorkerOptions options) {
-  if (options.model.empty()) return absl::InvalidArgumentError("WorkerOptions::model is empty; name the model to join");
-  if (options.worker.empty()) return absl::InvalidArgumentError("WorkerOptions::worker is empty; give it a name");
+  if (options.model.empty()) return absl::InvalidArgumentError("the model's name is empty; name the model to join");
+  if (options.worker.empty()) return absl::InvalidArgumentError("the worker's name is empty; give it one");
+  if (options.create != nullptr && !options.create->name().empty() && options.create->name() != options.model) {
+    return absl::InvalidArgumentError(absl::StrCat("the model to join is '", options.model,
+                                                   "', but the spec to create it with is of '", options.create->name(),
+                                                   "'; give both one name"));
+  }
   if (options.transport == Transport::kShm && options.wire != Wire::kFloat32) {
     return absl::InvalidArgumentError(absl::StrCat("shared memory carries float32 only, but the wire is to be ",
                                                    EncodingName(EncodingOf(options.wire)),
-                                                   "; use --wire=f32, or --transport=grpc"));
+                                                   "; use the wire f32, or the transport grpc"));
   }
   if (options.rpc_timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("WorkerOptions::rpc_timeout must be positive");
+    return absl::InvalidArgumentError("rpc_timeout must be positive");
   }
   options.on_event = GuardedEvents(std::move(options.on_event));
   auto connection = Connection::Open(options.server, options.security);
@@ -444,5 +450,11 @@ HistoryState Worker::history() const { return impl_->history(); }
 int64_t* Worker::last_step() { return impl_->last_step(); }
 
 absl::Status Worker::Leave(absl::string_view error, absl::Duration timeout) { return impl_->Leave(error, timeout); }
+
+std::optional<Segment> Worker::TakeBuffers() {
+  if (impl_->forked()) return std::nullopt;
+  impl_->End();
+  return impl_->ReleaseBuffers();
+}
 
 }  // namespace paramd

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@
 #include "client/train.h"
 #include "client/window.h"
 #include "proto/paramd.pb.h"
+#include "shm/segment.h"
 
 namespace paramd {
 
@@ -141,9 +143,13 @@ class Worker : public Exchanger {
   // Of the last step of a MakeWindow's: WindowOptions::last_step. Not thread-safe.
   int64_t* last_step();
 
-  // Tells the server that this worker is done, so that nobody waits for it, and takes `timeout` at most. `error`: why
-  // it failed, if it did. Later calls return FAILED_PRECONDITION. Idempotent; nothing cancels it.
+  // Tells the server that this worker is done, so that nobody waits for it, and takes `timeout` or rpc_timeout at most.
+  // `error`: why it failed, if it did. Later calls return FAILED_PRECONDITION. Idempotent; nothing cancels it.
   absl::Status Leave(absl::string_view error = "", absl::Duration timeout = absl::Seconds(10));
+
+  // The memory of commit_buffer and center_buffer, which stay good for as long as it lives; nullopt if there is none.
+  // Only destruction may follow, and no other call may be under way.
+  std::optional<Segment> TakeBuffers();
 
  private:
   class Impl;

@@ -238,8 +238,8 @@ int64_t FirstOverflow(v1::Encoding encoding, const float* floats, size_t n) {
 std::string DescribeOverflow(v1::Encoding encoding, uint64_t index, float value) {
   const bool half = encoding == v1::FLOAT16;
   return absl::StrCat("parameter ", index, " is ", value, ", and the largest that ", EncodingName(encoding),
-                      " holds is ", half ? "65504" : "3.3895e+38", "; does training diverge? If not, use --wire=",
-                      half ? "bf16, which has float32's range, or --wire=f32" : "f32");
+                      " holds is ", half ? "65504" : "3.3895e+38", "; does training diverge? If not, use the wire ",
+                      half ? "bf16, which has float32's range, or f32" : "f32");
 }
 
 }  // namespace paramd

@@ -92,7 +92,8 @@ ABSL_FLAG(uint64_t, checkpoint_every_versions, 0, "also write one after so many 
 ABSL_FLAG(uint64_t, checkpoints_kept, 3, "checkpoints of each model that are kept, the newest ones");
 ABSL_FLAG(bool, exit_with_stdin, false,
           "stop, as at a SIGTERM, when standard input ends: a pipe from whoever starts the daemon ends with that "
-          "process, however that ends");
+          "process, however that ends. What reaches both is that process's to answer: a terminal's signals (SIGINT, "
+          "SIGQUIT, SIGHUP) and the first SIGTERM do not stop the daemon");
 ABSL_FLAG(std::vector<std::string>, plugin, {}, "shared objects with algorithms to load; may be repeated");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off");
 ABSL_FLAG(bool, check_config, false, "check the flags and plugins, then exit");
@@ -259,6 +260,10 @@ void Stopped(PortFile* port_file) {
 }
 
 int Run(PortFile* port_file) {
+  const bool owned = absl::GetFlag(FLAGS_exit_with_stdin);
+  if (owned) {
+    for (const int by_terminal : {SIGHUP, SIGINT, SIGQUIT}) signal(by_terminal, SIG_IGN);
+  }
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -267,7 +272,7 @@ int Run(PortFile* port_file) {
   // as the lowest that is pending comes first.
   const int stdin_ended = SIGRTMIN;
   sigset_t first_signals = signals;
-  if (absl::GetFlag(FLAGS_exit_with_stdin)) sigaddset(&first_signals, stdin_ended);
+  if (owned) sigaddset(&first_signals, stdin_ended);
   // Before any thread starts, so that all inherit it.
   pthread_sigmask(SIG_BLOCK, &first_signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
@@ -290,9 +295,15 @@ int Run(PortFile* port_file) {
   }
   std::cout << "paramd listens on " << address << std::endl;
 
-  if (absl::GetFlag(FLAGS_exit_with_stdin)) WatchStdin(stdin_ended);
+  if (owned) WatchStdin(stdin_ended);
   int signal = 0;
   sigwait(&first_signals, &signal);
+  if (owned && signal == SIGTERM) {
+    // systemd sends it to all processes of a unit, a launcher to a whole group.
+    spdlog::info("event=left_to_owner signal={} message=\"standard input's end, or a second signal, stops it\"",
+                 signal);
+    sigwait(&first_signals, &signal);
+  }
   spdlog::info("event=drain signal={} grace={}", signal, absl::FormatDuration(absl::GetFlag(FLAGS_grace)));
   const absl::Duration grace = absl::GetFlag(FLAGS_grace);
   MemoryReserve::Release();

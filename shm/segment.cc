@@ -139,6 +139,10 @@ uint64_t Segment::LoadCommitWord() const {
   return commit_word().fetch_add(0);
 }
 
+void Segment::Clear() {
+  if (memory_ != nullptr) madvise(memory_, bytes_, MADV_DONTNEED);
+}
+
 absl::Status Segment::Replace(Segment* other) {
   std::memcpy(memory_ + kPageBytes, other->memory_ + kPageBytes, bytes_ - kPageBytes);
   if (!ForkRegistry::Move(memory_, other->memory_, bytes_)) return SystemError("can't move shared memory");

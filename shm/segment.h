@@ -62,6 +62,9 @@ class Segment {
   // Takes the place of `other`, which must be of the same size: its addresses, with its floats. `other` ends up empty.
   absl::Status Replace(Segment* other);
 
+  // Private memory becomes zero, and its pages are the system's again until it is written to.
+  void Clear();
+
  private:
   Segment(void* memory, uint64_t bytes) : memory_(static_cast<char*>(memory)), bytes_(bytes) {}
   std::atomic_ref<uint64_t> commit_word() const;

@@ -11,10 +11,6 @@
 using paramd::c::CheckGiven;
 using paramd::c::Guard;
 
-struct paramd_admin {
-  std::unique_ptr<paramd::Admin> admin;
-};
-
 struct paramd_history {
   struct Series {
     std::string worker;
@@ -27,19 +23,6 @@ struct paramd_history {
 };
 
 namespace {
-
-paramd_model_info Summarize(const paramd::v1::ModelInfo& model) {
-  return {.version = model.version(),
-          .parameters = model.parameters(),
-          .initialized = model.initialized() ? 1 : 0,
-          .workers = model.known_workers(),
-          .live_workers = model.live_workers(),
-          .commits = model.commits(),
-          .rejected = model.rejected(),
-          .mean_staleness = model.mean_staleness(),
-          .training_time_s = model.training_time_s(),
-          .waiting = model.waiting_workers()};
-}
 
 paramd_history::Series ReadSeries(const paramd::v1::WorkerHistory& history) {
   paramd_history::Series series{.worker = history.worker(),
@@ -76,6 +59,23 @@ absl::Status Connect(const std::string& server, const paramd::Security& security
 
 }  // namespace
 
+namespace paramd::c {
+
+paramd_model_info Summarize(const v1::ModelInfo& model) {
+  return {.version = model.version(),
+          .parameters = model.parameters(),
+          .initialized = model.initialized() ? 1 : 0,
+          .workers = model.known_workers(),
+          .live_workers = model.live_workers(),
+          .commits = model.commits(),
+          .rejected = model.rejected(),
+          .mean_staleness = model.mean_staleness(),
+          .training_time_s = model.training_time_s(),
+          .waiting = model.waiting_workers()};
+}
+
+}  // namespace paramd::c
+
 paramd_code paramd_admin_connect(const char* server, double timeout, paramd_admin** admin) {
   return Guard([&] {
     if (auto status = CheckGiven({{server, "server"}, {admin, "admin"}}); !status.ok()) return status;
@@ -111,7 +111,7 @@ paramd_code paramd_admin_get_model(paramd_admin* admin, const char* model, param
     if (auto status = CheckGiven({{admin, "admin"}, {model, "model"}, {info, "info"}}); !status.ok()) return status;
     auto found = admin->admin->GetModel(model);
     if (!found.ok()) return found.status();
-    *info = Summarize(*found);
+    *info = paramd::c::Summarize(*found);
     return absl::OkStatus();
   });
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/admin.h"
 #include "client/c/paramd.h"
 #include "client/mlp/mlp.h"
 #include "client/worker.h"
@@ -30,6 +31,14 @@ struct paramd_worker {
   std::atomic<bool> has_window{false};
 };
 
+struct paramd_admin {
+  std::unique_ptr<paramd::Admin> admin;
+};
+
+struct paramd_models {
+  std::vector<paramd::v1::ModelInfo> models;
+};
+
 struct paramd_mlp {
   std::unique_ptr<paramd::Mlp> mlp;
   paramd::Batch batch;  // of train_on_batch
@@ -43,6 +52,8 @@ paramd_batch View(const Batch& batch, std::vector<paramd_input>* inputs);
 absl::Status Copy(const paramd_batch& view, Batch* batch);
 // Without the inputs, which a batch that a program of ABI version 1 made does not have.
 absl::Status CopyFloats(const paramd_batch& view, Batch* batch);
+
+paramd_model_info Summarize(const v1::ModelInfo& model);
 
 // The network behind a trainable that paramd_mlp_trainable has filled, else null.
 Mlp* FindMlp(const paramd_trainable& trainable);

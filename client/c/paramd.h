@@ -52,7 +52,7 @@
 extern "C" {
 #endif
 
-#define PARAMD_ABI_VERSION 3
+#define PARAMD_ABI_VERSION 4
 
 #if defined(__GNUC__)
 #define PARAMD_API __attribute__((visibility("default")))
@@ -140,6 +140,15 @@ typedef struct paramd_exchanged {
 PARAMD_API paramd_code paramd_worker_join(const paramd_worker_options* options, paramd_worker** worker);
 /* Leaves if nobody did; never blocks longer than a second. */
 PARAMD_API void paramd_worker_free(paramd_worker* worker);
+
+/* The memory of a worker's commit and center buffer, for who uses these longer than the worker; from ABI version 4 on.
+ * Thread-compatible. */
+typedef struct paramd_memory paramd_memory;
+/* Before paramd_worker_free, which must be all that follows: leaves if nobody did. Null if there is none. */
+PARAMD_API paramd_memory* paramd_worker_take_memory(paramd_worker* worker);
+/* Gives the memory back to the system; the buffers stay accessible, and are zero. */
+PARAMD_API void paramd_memory_clear(paramd_memory* memory);
+PARAMD_API void paramd_memory_free(paramd_memory* memory);
 
 PARAMD_API uint64_t paramd_worker_incarnation(const paramd_worker* worker);
 PARAMD_API const char* paramd_worker_transport(const paramd_worker* worker); /* "grpc" or "shm", at the moment */
@@ -427,6 +436,39 @@ PARAMD_API paramd_code paramd_admin_pull(paramd_admin* admin, const char* model,
 /* As paramd_worker_initialize. */
 PARAMD_API paramd_code paramd_admin_initialize(paramd_admin* admin, const char* model, const float* center,
                                                size_t floats);
+
+/* Models as a daemon, or a file, describes them, one or several. Immutable; from ABI version 4 on. */
+typedef struct paramd_models paramd_models;
+/* `model`: null for all. */
+PARAMD_API paramd_code paramd_admin_describe(paramd_admin* admin, const char* model, paramd_models** models);
+PARAMD_API void paramd_models_free(paramd_models* models);
+PARAMD_API size_t paramd_models_count(const paramd_models* models);
+/* What is given lives as long as the models; an index out of range gives null, and 0. */
+PARAMD_API const char* paramd_models_name(const paramd_models* models, size_t model);
+PARAMD_API const char* paramd_models_algorithm(const paramd_models* models, size_t model);
+PARAMD_API const char* paramd_models_consistency(const paramd_models* models, size_t model);
+PARAMD_API const char* paramd_models_problem(const paramd_models* models, size_t model); /* as paramd_admin_problem */
+/* Of a file: version and parameters. All zero for an index out of range. */
+PARAMD_API paramd_model_info paramd_models_info(const paramd_models* models, size_t model);
+/* As a worker's, above. */
+PARAMD_API size_t paramd_models_hyperparameters(const paramd_models* models, size_t model);
+PARAMD_API const char* paramd_models_hyperparameter_name(const paramd_models* models, size_t model, size_t index);
+PARAMD_API double paramd_models_hyperparameter_value(const paramd_models* models, size_t model, size_t index);
+PARAMD_API size_t paramd_models_tensors(const paramd_models* models, size_t model);
+PARAMD_API const char* paramd_models_tensor_name(const paramd_models* models, size_t model, size_t index);
+PARAMD_API const int64_t* paramd_models_tensor_shape(const paramd_models* models, size_t model, size_t index,
+                                                     size_t* rank);
+
+/* A model as a file in the safetensors format, which paramctl reads and writes, too; from ABI version 4 on. */
+/* Replaces a file of that name once it is written whole. `center` has the floats of the spec's tensors. */
+PARAMD_API paramd_code paramd_file_write(const char* path, const paramd_model_spec* spec, int64_t version,
+                                         const float* center, size_t floats);
+/* One model. It has no name and no algorithm (empty) if another program wrote the file: then its tensors are all, in
+ * the order of their data. PARAMD_INVALID_ARGUMENT if it is no such file, or a tensor's type is not F32;
+ * PARAMD_DATA_LOSS if it has changed since it was written. */
+PARAMD_API paramd_code paramd_file_describe(const char* path, paramd_models** models);
+/* The tensors, flattened in the order that paramd_file_describe gives. `floats` must be their length. */
+PARAMD_API paramd_code paramd_file_read(const char* path, float* center, size_t floats);
 
 /* What workers reported: one series a worker, or one averaged over all of them, step by step. Immutable. */
 typedef struct paramd_history paramd_history;

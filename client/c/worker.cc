@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "client/c/call.h"
@@ -10,6 +11,10 @@
 
 using paramd::c::CheckGiven;
 using paramd::c::Guard;
+
+struct paramd_memory {
+  std::optional<paramd::Segment> segment;
+};
 
 namespace {
 
@@ -57,6 +62,24 @@ void paramd_worker_free(paramd_worker* worker) {
     return absl::OkStatus();
   });
 }
+
+paramd_memory* paramd_worker_take_memory(paramd_worker* worker) {
+  paramd_memory* memory = nullptr;
+  Guard([&] {
+    if (auto status = CheckGiven({{worker, "worker"}}); !status.ok()) return status;
+    auto made = std::make_unique<paramd_memory>();
+    made->segment = worker->worker->TakeBuffers();
+    if (made->segment.has_value()) memory = made.release();
+    return absl::OkStatus();
+  });
+  return memory;
+}
+
+void paramd_memory_clear(paramd_memory* memory) {
+  if (memory != nullptr) memory->segment->Clear();
+}
+
+void paramd_memory_free(paramd_memory* memory) { delete memory; }
 
 uint64_t paramd_worker_incarnation(const paramd_worker* worker) {
   return worker == nullptr ? 0 : worker->worker->incarnation();

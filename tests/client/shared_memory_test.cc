@@ -109,6 +109,24 @@ TEST_CASE_METHOD(Fixture, "buffers keep their place and content when they move i
   CHECK(socket_asked == "other");
 }
 
+TEST_CASE_METHOD(Fixture, "buffers that are taken over keep their place and content, and nothing of the daemon") {
+  SharedMemory memory = Make(false);
+  const absl::Span<float> center = memory.center_buffer();
+  const bool shared = GENERATE(false, true);
+  if (shared) REQUIRE(memory.Join("first", absl::InfiniteFuture()).ok());
+  std::fill(center.begin(), center.end(), 2.0f);
+  std::optional<Segment> taken = memory.Release();
+  REQUIRE(taken.has_value());
+  CHECK(All(center, 2));
+  CHECK(memory.center_buffer().empty());
+  if (shared) {
+    daemons.reset();
+    CHECK(ReleaseUnheld(watch));
+  }
+  taken->Clear();
+  CHECK(All(center, 0));
+}
+
 TEST_CASE_METHOD(Fixture, "the commit buffer keeps what the caller wrote, whatever is committed from elsewhere") {
   SharedMemory memory = Make(true);
   REQUIRE(memory.Join("first", absl::InfiniteFuture()).ok());

@@ -548,7 +548,19 @@ TEST_CASE("with --exit_with_stdin the daemon ends with who started it") {
   REQUIRE(daemon.process().Running());
   REQUIRE(write(ends[1], "x", 1) == 1);
   SECTION("with whom its pipe ends") {}
-  SECTION("which is no second signal") { daemon.process().Signal(SIGTERM); }
+  SECTION("to whom it leaves a terminal's signals and the first SIGTERM") {
+    for (const int signal : {SIGINT, SIGQUIT, SIGHUP, SIGTERM}) daemon.process().Signal(signal);
+    CHECK(Await([&] { return absl::StrContains(daemon.process().Err(), "event=left_to_owner"); }));
+    const auto admin = Admin::Connect(daemon.address());
+    REQUIRE(admin.ok());
+    CHECK((*admin)->CreateModel(Spec("m", "downpour", 10)).ok());
+  }
+  SECTION("or by a second SIGTERM") {
+    daemon.process().Signal(SIGTERM);
+    CHECK(Await([&] { return absl::StrContains(daemon.process().Err(), "event=left_to_owner"); }));
+    daemon.process().Signal(SIGTERM);
+    REQUIRE(daemon.process().Wait() == 0);
+  }
   close(ends[1]);
   REQUIRE(daemon.process().Wait() == 0);
 }

@@ -87,9 +87,9 @@ TEST_CASE_METHOD(Fixture, "a commit that is not finite") {
 }
 
 TEST_CASE_METHOD(Fixture, "a commit of the wrong length") {
-  CheckError(worker().Commit(std::vector<float>(kFloats + 1, 1), kCallTimeout).status(),
-             absl::StatusCode::kInvalidArgument,
-             {"model 'm' has 12 parameters", "the commit has 13", "compare the network's layers with `paramctl show`"});
+  CheckError(
+      worker().Commit(std::vector<float>(kFloats + 1, 1), kCallTimeout).status(), absl::StatusCode::kInvalidArgument,
+      {"model 'm' has 12 parameters", "the commit has 13", "compare the network's layers with the model's tensors"});
   std::vector<float> center(3);
   CheckError(worker().Pull(absl::MakeSpan(center), kCallTimeout).status(), absl::StatusCode::kInvalidArgument,
              {"model 'm' has 12 parameters", "the center has 3"});
@@ -111,7 +111,7 @@ TEST_CASE_METHOD(Fixture, "a network of another size") {
   EmptyBatches batches(1);
   CheckError(RunWorker({.server = address(), .model = "m", .worker = "b"}, {}, &quadratic, &batches).status(),
              absl::StatusCode::kInvalidArgument,
-             {"this worker's network has 13 parameters", "model 'm' has 12", "`paramctl show m`"});
+             {"this worker's network has 13 parameters", "model 'm' has 12", "the model's tensors"});
   // It left with the reason for all to see.
   const v1::WorkerInfo left = FindWorker(*admin().GetModel("m"), "b");
   CHECK(left.state() == v1::WorkerInfo::FAILED);
@@ -428,9 +428,17 @@ TEST_CASE("an address that is none") {
 
 TEST_CASE("options of a worker that are missing") {
   CheckError(Worker::Join({.server = "127.0.0.1:1", .worker = "a"}).status(), absl::StatusCode::kInvalidArgument,
-             {"WorkerOptions::model is empty"});
+             {"the model's name is empty"});
   CheckError(Worker::Join({.server = "127.0.0.1:1", .model = "m"}).status(), absl::StatusCode::kInvalidArgument,
-             {"WorkerOptions::worker is empty"});
+             {"the worker's name is empty"});
+  v1::ModelSpec other;
+  other.set_name("n");
+  CheckError(Worker::Join({.server = "127.0.0.1:1",
+                           .model = "m",
+                           .worker = "a",
+                           .create = std::make_shared<const v1::ModelSpec>(other)})
+                 .status(),
+             absl::StatusCode::kInvalidArgument, {"join is 'm'", "is of 'n'", "one name"});
   CheckError(Worker::Join({.server = "127.0.0.1:1", .model = "m", .worker = "a", .rpc_timeout = absl::ZeroDuration()})
                  .status(),
              absl::StatusCode::kInvalidArgument, {"rpc_timeout must be positive"});

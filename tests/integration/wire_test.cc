@@ -123,11 +123,11 @@ TEST_CASE("an elastic exchange answers the center before it, rounded") {
 
 TEST_CASE("a commit that the wire would make infinite is refused before it is sent") {
   const auto [wire, value, texts] = GENERATE(table<Wire, float, std::vector<std::string>>({
-      {Wire::kFloat16, 65'520, {"parameter 7 is 65520", "f16 holds is 65504", "--wire=bf16", "--wire=f32"}},
+      {Wire::kFloat16, 65'520, {"parameter 7 is 65520", "f16 holds is 65504", "the wire bf16", "or f32"}},
       {Wire::kFloat16, -1e30f, {"parameter 7 is -1e+30", "f16 holds is 65504"}},
       {Wire::kBfloat16,
        std::numeric_limits<float>::max(),
-       {"parameter 7 is 3.40282e+38", "bf16 holds is 3.3895e+38", "--wire=f32"}},
+       {"parameter 7 is 3.40282e+38", "bf16 holds is 3.3895e+38", "the wire f32"}},
   }));
   const auto server = StartServer();
   CreateModel(server->address(), Spec("m", "downpour", 10), std::vector<float>(10, 1));
@@ -175,7 +175,7 @@ TEST_CASE("a center that f16 can't hold is not pulled as f16, until it is smalle
   const auto refused = half->Exchange(update, absl::MakeSpan(pulled), kCallTimeout);
   CHECK(refused.status().code() == absl::StatusCode::kFailedPrecondition);
   for (const std::string text :
-       {"the center can't be sent", "parameter 262147 is 70000", "f16 holds is 65504", "--wire=bf16", "--wire=f32"}) {
+       {"the center can't be sent", "parameter 262147 is 70000", "f16 holds is 65504", "the wire bf16", "or f32"}) {
     CHECK_THAT(std::string(refused.status().message()), Contains(text));
   }
   CHECK(half->Pull(absl::MakeSpan(pulled), kCallTimeout).status().code() == absl::StatusCode::kFailedPrecondition);
@@ -226,7 +226,7 @@ TEST_CASE("an unknown encoding of an older server is told with what to do") {
   const auto refused = worker->Commit(std::vector<float>(1, 1), kCallTimeout);
   CHECK(refused.status().code() == absl::StatusCode::kUnimplemented);
   CHECK_THAT(std::string(refused.status().message()),
-             Contains("encoding 2 is unknown") && Contains("Upgrade the daemon, or use --wire=f32"));
+             Contains("encoding 2 is unknown") && Contains("Upgrade the daemon, or use the wire f32"));
   worker.reset();
   server->Shutdown(std::chrono::system_clock::now());
 }
@@ -248,7 +248,7 @@ TEST_CASE("shared memory that must be had does not go with a narrow wire") {
   const auto joined = Worker::Join(
       {.server = "127.0.0.1:1", .model = "m", .worker = "a", .transport = Transport::kShm, .wire = Wire::kFloat16});
   CHECK(joined.status().code() == absl::StatusCode::kInvalidArgument);
-  CHECK_THAT(std::string(joined.status().message()), Contains("float32 only") && Contains("--transport=grpc"));
+  CHECK_THAT(std::string(joined.status().message()), Contains("float32 only") && Contains("the transport grpc"));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -101,6 +101,10 @@ TEST_CASE("what was joined before a fork is refused in the child, and so is a jo
 
 TEST_CASE("the control plane tells why a model can't be trained any further") { RunScenario("problems"); }
 
+TEST_CASE("models are described, by a daemon and by a file") { RunScenario("models_and_files"); }
+
+TEST_CASE("a worker's buffers can be kept longer than the worker") { RunScenario("kept_buffers"); }
+
 TEST_CASE("a callback may end its thread") { RunScenario("ending_threads"); }
 
 TEST_CASE("a C program makes what a job's daemon and workers need, and joins with it over TLS") {

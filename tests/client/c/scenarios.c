@@ -1051,6 +1051,95 @@ static void secure(void) {
   paramd_model_spec_free(spec);
 }
 
+static void check_description(const paramd_models* models, const char* name) {
+  size_t rank = 9;
+  CHECK(strcmp(paramd_models_name(models, 0), name) == 0);
+  CHECK(strcmp(paramd_models_algorithm(models, 0), "downpour") == 0);
+  CHECK(strcmp(paramd_models_consistency(models, 0), "async") == 0);
+  CHECK(strcmp(paramd_models_problem(models, 0), "") == 0);
+  CHECK(paramd_models_info(models, 0).parameters == kFloats);
+  CHECK(paramd_models_hyperparameters(models, 0) == 2);
+  for (size_t i = 0; i < 2; ++i) {
+    if (strcmp(paramd_models_hyperparameter_name(models, 0, i), "communication_window") == 0) {
+      CHECK(paramd_models_hyperparameter_value(models, 0, i) == 2);
+    }
+  }
+  CHECK(paramd_models_tensors(models, 0) == 3);
+  CHECK(strcmp(paramd_models_tensor_name(models, 0, 0), "w") == 0);
+  const int64_t* const shape = paramd_models_tensor_shape(models, 0, 0, &rank);
+  CHECK(rank == 2 && shape[0] == 2 && shape[1] == 2);
+  CHECK(paramd_models_tensor_shape(models, 0, 2, &rank) == NULL && rank == 0);
+  CHECK(paramd_models_tensor_name(models, 0, 3) == NULL && paramd_models_name(models, 7) == NULL);
+  CHECK(paramd_models_hyperparameter_name(models, 0, 2) == NULL && paramd_models_info(models, 7).parameters == 0);
+}
+
+static void models_and_files(void) {
+  const float center[kFloats] = {1, 2, 3, 4, 5, 6};
+  float read[kFloats] = {0};
+  paramd_models* models = NULL;
+  char path[] = "/tmp/paramd-scenario-XXXXXX";
+  const int descriptor = mkstemp(path);
+  CHECK(descriptor >= 0 && close(descriptor) == 0);
+  paramd_admin* admin = connect_admin();
+  CHECK_OK(paramd_admin_describe(admin, NULL, &models));
+  CHECK(paramd_models_count(models) == 0);
+  paramd_models_free(models);
+  paramd_worker* worker = join("a");
+  CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 30));
+  for (int all = 0; all < 2; ++all) {
+    CHECK_OK(paramd_admin_describe(admin, all ? NULL : "m", &models));
+    CHECK(paramd_models_count(models) == 1);
+    check_description(models, "m");
+    CHECK(paramd_models_info(models, 0).initialized && paramd_models_info(models, 0).live_workers == 1);
+    paramd_models_free(models);
+  }
+  models = NULL;
+  CHECK_FAILS(paramd_admin_describe(admin, "none", &models), PARAMD_NOT_FOUND, "none");
+  CHECK(models == NULL && paramd_models_count(NULL) == 0 && paramd_models_name(NULL, 0) == NULL);
+
+  paramd_model_spec* spec = make_spec("saved");
+  CHECK_OK(paramd_model_spec_set_hyperparameter(spec, "learning_rate", 0.5));
+  CHECK_FAILS(paramd_file_write(path, spec, 7, center, kFloats - 1), PARAMD_INVALID_ARGUMENT, "20 bytes");
+  CHECK_OK(paramd_file_write(path, spec, 7, center, kFloats));
+  CHECK_OK(paramd_file_describe(path, &models));
+  check_description(models, "saved");
+  CHECK(paramd_models_info(models, 0).version == 7);
+  paramd_models_free(models);
+  CHECK_FAILS(paramd_file_read(path, read, kFloats - 1), PARAMD_INVALID_ARGUMENT, "holds 6 floats");
+  CHECK_OK(paramd_file_read(path, read, kFloats));
+  CHECK(memcmp(read, center, sizeof(center)) == 0);
+  CHECK(remove(path) == 0);
+  CHECK_FAILS(paramd_file_describe(path, &models), PARAMD_NOT_FOUND, path);
+  paramd_model_spec_free(spec);
+  paramd_admin_free(admin);
+  paramd_worker_free(worker);
+}
+
+static void kept_buffers(void) {
+  float center[kFloats] = {1, 2, 3, 4, 5, 6};
+  paramd_worker* worker = join("a");
+  float* const kept = paramd_worker_center_buffer(worker);
+  CHECK(kept != NULL);
+  CHECK_OK(paramd_worker_initialize(worker, center, kFloats, 30));
+  CHECK_OK(paramd_worker_pull(worker, kept, kFloats, 30, NULL));
+  paramd_memory* memory = paramd_worker_take_memory(worker);
+  CHECK(memory != NULL);
+  paramd_worker_free(worker);
+  CHECK(memcmp(kept, center, sizeof(center)) == 0);
+  paramd_memory_clear(memory);
+  CHECK(kept[0] == 0 && kept[5] == 0);
+  kept[0] = 1;
+  paramd_memory_free(memory);
+  paramd_memory_clear(NULL);
+  paramd_memory_free(NULL);
+  CHECK(paramd_worker_take_memory(NULL) == NULL);
+  paramd_admin* admin = connect_admin();
+  paramd_model_info info;
+  CHECK_OK(paramd_admin_get_model(admin, "m", &info));
+  CHECK(info.live_workers == 0);
+  paramd_admin_free(admin);
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
@@ -1076,6 +1165,8 @@ int main(int argc, char** argv) {
                    {"ending_threads", ending_threads},
                    {"forked", forked},
                    {"problems", problems},
+                   {"models_and_files", models_and_files},
+                   {"kept_buffers", kept_buffers},
                    {"make_secrets", make_secrets},
                    {"secure", secure}};
   if (argc != 3) return 2;
