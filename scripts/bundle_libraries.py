@@ -192,7 +192,8 @@ def main():
     private = [Library(target)]
     for name, new in names.items():
         copy = os.path.join(options.folder, new)
-        install(paths[name], copy)
+        subprocess.run(["strip", "--strip-unneeded", "-o", copy, paths[name]], check=True)
+        os.chmod(copy, 0o644)
         # Not in one go: patchelf 0.14 then confuses the names.
         patchelf("--set-soname", new, copy)
         patchelf(*replacements, copy)

@@ -160,8 +160,9 @@ java() {
   touch "$natives/of_an_earlier_build.so"
   check "what is native in the jar" scripts/build_java.sh --natives
   run_junit client/java/target/surefire-reports \
-    mvn --batch-mode --no-transfer-progress --file client/java/pom.xml package
-  check "nothing else is native in the jar" tests/scripts/check.sh jar
+    mvn --batch-mode --no-transfer-progress --file client/java/pom.xml package -Pdocumented
+  check "the jar holds what it must, and a minimal image of the JDK runs it" tests/scripts/check.sh jar
+  check "a program of Maven's gets the jar where it was installed" tests/scripts/check.sh installed_jar
 }
 
 spark() {

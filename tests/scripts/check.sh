@@ -122,15 +122,85 @@ is_clean() {
   [[ -z $left ]] || fail "$2 left $left"
 }
 
-# The jar that was built last holds the natives that were built last, and no others.
-jar() {
-  local natives=$repo/client/java/target/natives
-  diff <(cd "$natives" && find . -type f -printf '%P\n' | sort) \
-    <(command jar --list --file "$repo"/client/java/target/paramd-*.jar | grep '^paramd/native/.*[^/]$' | sort) ||
-    fail "natives (<) and jar (>) differ"
+readonly java=$repo/client/java
+java_version() { sed -n '0,/<version>/s|.*<version>\(.*\)</version>.*|\1|p' "$java/pom.xml"; }
+
+# A program that starts a daemon, and lists its models.
+java_program() {
+  mkdir -p "$folder/program/src/main/java"
+  cat >"$folder/program/src/main/java/Main.java" <<'END'
+import java.time.Duration;
+
+final class Main {
+  public static void main(String[] arguments) {
+    try (paramd.ParamdServer server = paramd.ParamdServer.start(new paramd.ServerOptions());
+        paramd.Admin admin = paramd.Admin.connect(server.address(), Duration.ofSeconds(30))) {
+      System.out.println(paramd.Admin.class.getModule().getName() + ": " + admin.listModels().size() + " models");
+    }
+  }
+}
+END
 }
 
-readonly cases='arguments_first|missing_package|missing_formatter|missing_bazel|missing_network|nothing_left|jar'
+# The jar that was built last holds the natives that were built last, and no others; it is a module that needs nothing but
+# the JDK's smallest, and its sources and documentation are beside it.
+jar() {
+  local natives=$java/target/natives built
+  built=$java/target/paramd-$(java_version)
+  diff <(cd "$natives" && find . -type f -printf '%P\n' | sort) \
+    <(command jar --list --file "$built.jar" | grep '^paramd/native/.*[^/]$' | sort) ||
+    fail "natives (<) and jar (>) differ"
+  command jar --list --file "$built-sources.jar" >"$folder/out"
+  grep -q '^paramd/Worker.java$' "$folder/out" && grep -q '^paramd/spark/ParamdClassifier.scala$' "$folder/out" || fail "there is no source in the jar of sources"
+  command jar --list --file "$built-javadoc.jar" >"$folder/out"
+  grep -q '^paramd/Worker.html$' "$folder/out" || fail "there is no documentation in the jar of that"
+
+  java_program
+  jlink --add-modules java.base --output "$folder/image"
+  javac -d "$folder/classes" --module-path "$built.jar" --add-modules paramd "$folder/program/src/main/java/Main.java"
+  "$folder/image/bin/java" --module-path "$built.jar" --add-modules paramd -cp "$folder/classes" Main >"$folder/out" 2>&1 ||
+    fail "a minimal image of the JDK does not run it"
+  grep -qx 'paramd: 0 models' "$folder/out" || fail "this is not what the program should say"
+}
+
+# Whoever has only Maven's local repository gets the jar by its coordinates.
+installed_jar() {
+  local built maven=(mvn --quiet --batch-mode "-Dmaven.repo.local=$folder/repository")
+  # The user's own stays as it is.
+  cp --recursive --symbolic-link "$HOME/.m2/repository" "$folder/repository"
+  rm -rf "$folder/repository/io/paramd"
+  built=$java/target/paramd-$(java_version)
+  "${maven[@]}" org.apache.maven.plugins:maven-install-plugin:3.1.3:install-file "-DpomFile=$java/pom.xml" \
+    "-Dfile=$built.jar" "-Dsources=$built-sources.jar" "-Djavadoc=$built-javadoc.jar" >"$folder/out" 2>&1 ||
+    fail "it can't be installed"
+  java_program
+  cat >"$folder/program/pom.xml" <<END
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>test</groupId>
+  <artifactId>program</artifactId>
+  <version>1</version>
+  <properties>
+    <maven.compiler.release>17</maven.compiler.release>
+    <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
+  </properties>
+  <dependencies>
+    <dependency>
+      <groupId>io.paramd</groupId>
+      <artifactId>paramd</artifactId>
+      <version>$(java_version)</version>
+    </dependency>
+  </dependencies>
+</project>
+END
+  "${maven[@]}" --file "$folder/program/pom.xml" \
+    org.apache.maven.plugins:maven-compiler-plugin:3.13.0:compile >"$folder/out" 2>&1 || fail "a program can't be built with it"
+  "$(command -v java)" -cp "$folder/program/target/classes:$folder/repository/io/paramd/paramd/$(java_version)/paramd-$(java_version).jar" \
+    Main | grep -q ': 0 models' || fail "a program that was built with it does not run"
+  [[ -f $folder/repository/io/paramd/paramd/$(java_version)/paramd-$(java_version)-sources.jar ]] || fail "there are no sources"
+}
+
+readonly cases='arguments_first|missing_package|missing_formatter|missing_bazel|missing_network|nothing_left|jar|installed_jar'
 [[ ${1-} =~ ^($cases)$ ]] || {
   echo "usage: tests/scripts/check.sh $cases" >&2
   exit 2

@@ -10,16 +10,6 @@ using paramd::jni::Check;
 using paramd::jni::Guarded;
 using paramd::jni::Text;
 
-namespace {
-
-jdoubleArray DoubleArray(JNIEnv* env, const double* values, size_t count) {
-  jdoubleArray array = env->NewDoubleArray(static_cast<jsize>(count));
-  if (array != nullptr) env->SetDoubleArrayRegion(array, 0, static_cast<jsize>(count), values);
-  return array;
-}
-
-}  // namespace
-
 extern "C" {
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_adminConnect(JNIEnv* env, jclass, jlong options, jdouble timeout) {
@@ -59,31 +49,11 @@ JNIEXPORT void JNICALL Java_paramd_Native_adminDeleteModel(JNIEnv* env, jclass, 
   Guarded(env, [&] { Check(env, paramd_admin_delete_model(As<paramd_admin>(admin), Text(env, model).c_str())); });
 }
 
-JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_adminGetModel(JNIEnv* env, jclass, jlong admin, jbyteArray model) {
-  return Guarded(env, [&]() -> jdoubleArray {
-    paramd_model_info info{};
-    if (!Check(env, paramd_admin_get_model(As<paramd_admin>(admin), Text(env, model).c_str(), &info))) return nullptr;
-    const double fields[] = {static_cast<double>(info.version),
-                             static_cast<double>(info.parameters),
-                             static_cast<double>(info.initialized),
-                             static_cast<double>(info.workers),
-                             static_cast<double>(info.live_workers),
-                             static_cast<double>(info.commits),
-                             static_cast<double>(info.rejected),
-                             info.mean_staleness,
-                             info.training_time_s};
-    return DoubleArray(env, fields, std::size(fields));
-  });
-}
-
-JNIEXPORT jbyteArray JNICALL Java_paramd_Native_adminProblem(JNIEnv* env, jclass, jlong admin, jbyteArray model) {
-  return Guarded(env, [&]() -> jbyteArray {
-    std::vector<char> problem(4096);
-    if (!Check(env, paramd_admin_problem(As<paramd_admin>(admin), Text(env, model).c_str(), problem.data(),
-                                         problem.size()))) {
-      return nullptr;
-    }
-    return paramd::jni::Bytes(env, problem.data());
+JNIEXPORT jlong JNICALL Java_paramd_Native_adminDescribe(JNIEnv* env, jclass, jlong admin, jbyteArray model) {
+  return Guarded(env, [&]() -> jlong {
+    paramd_models* models = nullptr;
+    Check(env, paramd_admin_describe(As<paramd_admin>(admin), Text(env, model).c_str(), &models));
+    return Address(models);
   });
 }
 
@@ -101,10 +71,7 @@ JNIEXPORT jlongArray JNICALL Java_paramd_Native_adminStaleness(JNIEnv* env, jcla
       histogram.resize(entries);
       if (complete) break;
     }
-    const std::vector<jlong> copy(histogram.begin(), histogram.end());
-    jlongArray array = env->NewLongArray(static_cast<jsize>(copy.size()));
-    if (array != nullptr) env->SetLongArrayRegion(array, 0, static_cast<jsize>(copy.size()), copy.data());
-    return array;
+    return paramd::jni::LongArray(env, std::vector<jlong>(histogram.begin(), histogram.end()));
   });
 }
 
@@ -158,7 +125,7 @@ JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_historyRecords(JNIEnv* env, jc
       fields.insert(fields.end(),
                     {static_cast<double>(records[i].step), records[i].epoch, records[i].time_s, records[i].loss});
     }
-    return DoubleArray(env, fields.data(), fields.size());
+    return paramd::jni::DoubleArray(env, fields.data(), fields.size());
   });
 }
 
@@ -184,7 +151,7 @@ JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_historyMetricValues(JNIEnv* en
     const auto* const given = As<paramd_history>(history);
     const size_t index = static_cast<size_t>(series);
     const size_t values = paramd_history_records(given, index, nullptr) * paramd_history_metrics(given, index);
-    return DoubleArray(env, paramd_history_metric_values(given, index), values);
+    return paramd::jni::DoubleArray(env, paramd_history_metric_values(given, index), values);
   });
 }
 

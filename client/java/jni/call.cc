@@ -40,6 +40,18 @@ jbyteArray Bytes(JNIEnv* env, const char* text) {
   return bytes;
 }
 
+jdoubleArray DoubleArray(JNIEnv* env, const double* values, size_t count) {
+  jdoubleArray array = env->NewDoubleArray(static_cast<jsize>(count));
+  if (array != nullptr) env->SetDoubleArrayRegion(array, 0, static_cast<jsize>(count), values);
+  return array;
+}
+
+jlongArray LongArray(JNIEnv* env, const std::vector<jlong>& values) {
+  jlongArray array = env->NewLongArray(static_cast<jsize>(values.size()));
+  if (array != nullptr) env->SetLongArrayRegion(array, 0, static_cast<jsize>(values.size()), values.data());
+  return array;
+}
+
 // Looked up each time: a class that is held on to would keep its class loader alive.
 void Throw(JNIEnv* env, paramd_code code, const char* message) {
   if (env->ExceptionCheck()) return;

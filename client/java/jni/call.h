@@ -53,6 +53,10 @@ std::vector<jdouble> Doubles(JNIEnv* env, jdoubleArray array);
 // A new byte[] with text; null, and an exception, if there is no memory for it.
 jbyteArray Bytes(JNIEnv* env, const char* text);
 
+// Null, and an exception, if there is no memory for it.
+jdoubleArray DoubleArray(JNIEnv* env, const double* values, size_t count);
+jlongArray LongArray(JNIEnv* env, const std::vector<jlong>& values);
+
 // Throws a ParamdException, unless one is on its way.
 void Throw(JNIEnv* env, paramd_code code, const char* message);
 

@@ -10,7 +10,7 @@ using paramd::jni::As;
 extern "C" {
 
 // Of Native.VERSION: of what the class and this library expect of each other.
-JNIEXPORT jint JNICALL Java_paramd_Native_version(JNIEnv*, jclass) { return 2; }
+JNIEXPORT jint JNICALL Java_paramd_Native_version(JNIEnv*, jclass) { return 3; }
 
 JNIEXPORT jlong JNICALL Java_paramd_Native_address(JNIEnv* env, jclass, jobject buffer) {
   return Address(env->GetDirectBufferAddress(buffer));

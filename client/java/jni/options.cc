@@ -1,4 +1,6 @@
 // Cancellers, specs and worker options.
+#include <memory>
+
 #include "client/java/jni/call.h"
 
 using paramd::jni::Address;
@@ -8,6 +10,31 @@ using paramd::jni::Guarded;
 using paramd::jni::Text;
 
 namespace {
+
+// Who is told of a worker's events: paramd.Events.
+struct Listener {
+  JavaVM* vm = nullptr;
+  jobject events = nullptr;
+  jmethodID tell = nullptr;
+};
+
+// From any thread. One of native code's is the JVM's for the length of the call.
+void Tell(void* context, const char* message) {
+  const Listener& listener = *static_cast<Listener*>(context);
+  JNIEnv* env = nullptr;
+  const bool foreign = listener.vm->GetEnv(reinterpret_cast<void**>(&env), JNI_VERSION_10) != JNI_OK;
+  if (foreign) {
+    char name[] = "paramd-heartbeat";
+    JavaVMAttachArgs arguments{.version = JNI_VERSION_10, .name = name, .group = nullptr};
+    if (listener.vm->AttachCurrentThreadAsDaemon(reinterpret_cast<void**>(&env), &arguments) != JNI_OK) return;
+  }
+  if (jbyteArray text = paramd::jni::Bytes(env, message); text != nullptr) {
+    env->CallVoidMethod(listener.events, listener.tell, text);
+    env->DeleteLocalRef(text);
+  }
+  env->ExceptionClear();
+  if (foreign) listener.vm->DetachCurrentThread();
+}
 
 // What could not be made for want of memory.
 template <typename T>
@@ -88,6 +115,29 @@ JNIEXPORT void JNICALL Java_paramd_Native_optionsSet(JNIEnv* env, jclass, jlong 
 JNIEXPORT void JNICALL Java_paramd_Native_optionsSetSpec(JNIEnv* env, jclass, jlong options, jlong spec) {
   Guarded(env, [&] {
     Check(env, paramd_worker_options_set_spec(As<paramd_worker_options>(options), As<paramd_model_spec>(spec)));
+  });
+}
+
+JNIEXPORT jlong JNICALL Java_paramd_Native_listenerNew(JNIEnv* env, jclass, jobject events) {
+  return Guarded(env, [&]() -> jlong {
+    auto listener = std::make_unique<Listener>();
+    env->GetJavaVM(&listener->vm);
+    listener->tell = env->GetMethodID(env->GetObjectClass(events), "tell", "([B)V");
+    if (listener->tell == nullptr) return 0;
+    listener->events = env->NewGlobalRef(events);
+    return Made(env, listener->events == nullptr ? nullptr : listener.release());
+  });
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_listenerFree(JNIEnv* env, jclass, jlong listener) {
+  if (listener == 0) return;
+  env->DeleteGlobalRef(As<Listener>(listener)->events);
+  delete As<Listener>(listener);
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_optionsSetListener(JNIEnv* env, jclass, jlong options, jlong listener) {
+  Guarded(env, [&] {
+    Check(env, paramd_worker_options_set_on_event(As<paramd_worker_options>(options), Tell, As<Listener>(listener)));
   });
 }
 

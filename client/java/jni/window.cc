@@ -1,4 +1,6 @@
 // Windows of a training loop in Java.
+#include <iterator>
+
 #include "client/java/jni/call.h"
 
 using paramd::jni::Address;
@@ -81,9 +83,7 @@ JNIEXPORT jdoubleArray JNICALL Java_paramd_Native_windowStatistics(JNIEnv* env, 
   const jdouble fields[] = {static_cast<jdouble>(statistics.steps), static_cast<jdouble>(statistics.exchanges),
                             static_cast<jdouble>(statistics.exchanged), statistics.mean_staleness,
                             statistics.exchanging_s};
-  jdoubleArray array = env->NewDoubleArray(std::size(fields));
-  if (array != nullptr) env->SetDoubleArrayRegion(array, 0, std::size(fields), fields);
-  return array;
+  return paramd::jni::DoubleArray(env, fields, std::size(fields));
 }
 
 }  // extern "C"

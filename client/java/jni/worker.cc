@@ -33,6 +33,18 @@ JNIEXPORT void JNICALL Java_paramd_Native_workerFree(JNIEnv*, jclass, jlong work
   paramd_worker_free(WorkerAt(worker));
 }
 
+JNIEXPORT jlong JNICALL Java_paramd_Native_workerTakeMemory(JNIEnv*, jclass, jlong worker) {
+  return Address(paramd_worker_take_memory(WorkerAt(worker)));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_memoryClear(JNIEnv*, jclass, jlong memory) {
+  paramd_memory_clear(As<paramd_memory>(memory));
+}
+
+JNIEXPORT void JNICALL Java_paramd_Native_memoryFree(JNIEnv*, jclass, jlong memory) {
+  paramd_memory_free(As<paramd_memory>(memory));
+}
+
 JNIEXPORT jlong JNICALL Java_paramd_Native_workerParameters(JNIEnv*, jclass, jlong worker) {
   return static_cast<jlong>(paramd_worker_parameters(WorkerAt(worker)));
 }
@@ -151,10 +163,7 @@ JNIEXPORT jlongArray JNICALL Java_paramd_Native_workerTensorShape(JNIEnv* env, j
   return Guarded(env, [&]() -> jlongArray {
     size_t rank = 0;
     const int64_t* const shape = paramd_worker_tensor_shape(WorkerAt(worker), static_cast<size_t>(index), &rank);
-    const std::vector<jlong> copy(shape, shape + rank);
-    jlongArray array = env->NewLongArray(static_cast<jsize>(rank));
-    if (array != nullptr) env->SetLongArrayRegion(array, 0, static_cast<jsize>(rank), copy.data());
-    return array;
+    return paramd::jni::LongArray(env, std::vector<jlong>(shape, shape + rank));
   });
 }
 

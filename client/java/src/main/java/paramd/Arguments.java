@@ -6,14 +6,31 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Objects;
 
-/** How Java's values go to native code and back. */
+/** How Java's values are checked, and go to native code and back. */
 final class Arguments {
   private Arguments() {}
 
+  /** {@code value}, which must not be null: says that it is by {@code name}. */
+  static <T> T given(T value, String name) {
+    if (value == null) {
+      throw new NullPointerException(name + " is null");
+    }
+    return value;
+  }
+
+  static ParamdException invalid(String message) {
+    return new ParamdException(ParamdException.Code.INVALID_ARGUMENT, message);
+  }
+
+  static void check(boolean holds, String message) {
+    if (!holds) {
+      throw invalid(message);
+    }
+  }
+
   static byte[] utf8(String text) {
-    if (Objects.requireNonNull(text).indexOf('\0') >= 0) {
-      throw new ParamdException(
-          ParamdException.Code.INVALID_ARGUMENT, "a name or an address has a NUL character in it; leave it out");
+    if (Objects.requireNonNull(text, "a name is null").indexOf('\0') >= 0) {
+      throw invalid("a name or an address has a NUL character in it; leave it out");
     }
     return text.getBytes(StandardCharsets.UTF_8);
   }
@@ -25,11 +42,11 @@ final class Arguments {
 
   /** {@code buffer} itself, if native code can use it for as long as it likes. */
   static FloatBuffer direct(FloatBuffer buffer, String what) {
-    if (!buffer.isDirect() || buffer.order() != ByteOrder.nativeOrder() || buffer.isReadOnly()) {
-      throw new IllegalArgumentException(
-          what + " must be in a direct buffer in native byte order that can be written, as"
-              + " ByteBuffer.allocateDirect(n).order(ByteOrder.nativeOrder()).asFloatBuffer()");
-    }
+    given(buffer, what);
+    check(
+        buffer.isDirect() && buffer.order() == ByteOrder.nativeOrder() && !buffer.isReadOnly(),
+        what + " must be in a direct buffer in native byte order that can be written, as"
+            + " ByteBuffer.allocateDirect(n).order(ByteOrder.nativeOrder()).asFloatBuffer()");
     return buffer;
   }
 

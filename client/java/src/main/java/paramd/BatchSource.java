@@ -2,13 +2,28 @@ package paramd;
 
 /** Where minibatches come from. {@link #next} and {@link #rewind} are called from one thread, not the trainer's. */
 public interface BatchSource {
-  /** Fills {@code batch} with the next minibatch; false at the epoch's end. May block as long as it likes. */
+  /**
+   * Gives the next minibatch. May block as long as it likes.
+   *
+   * @param batch to be filled
+   * @return false at the epoch's end; the batch is not looked at then
+   * @throws Exception whatever: it ends the training, and is the cause of its exception
+   */
   boolean next(Batch batch) throws Exception;
 
-  /** Begins an epoch, counted from 0; called before the first {@link #next}, too. */
+  /**
+   * Begins an epoch; called before the first {@link #next}, too.
+   *
+   * @param epoch counted from 0
+   * @throws Exception whatever: it ends the training, and is the cause of its exception
+   */
   void rewind(long epoch) throws Exception;
 
-  /** Minibatches in one epoch; 0: unknown. Only for the history's position in the data. */
+  /**
+   * Tells how long an epoch is. Only for the history's position in the data.
+   *
+   * @return minibatches in one epoch; 0: unknown
+   */
   default long batchesPerEpoch() {
     return 0;
   }

@@ -83,7 +83,8 @@ final class BundledFiles implements AutoCloseable {
     try (InputStream content = BundledFiles.class.getResourceAsStream(PREFIX + name)) {
       if (content == null) {
         throw new FileNotFoundException(
-            "this jar carries no " + name + " for linux-x86_64; build it with scripts/build_java.sh");
+            "this jar carries no " + name + " for linux-x86_64; was it lost when jars were merged, or is the jar not"
+                + " from scripts/build_java.sh?");
       }
       final Path file = path(name);
       files.add(file);

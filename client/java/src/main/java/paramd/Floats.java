@@ -33,9 +33,7 @@ final class Floats implements AutoCloseable {
 
   /** To be written by native code; {@link #deliver} then brings it to the caller. */
   static Floats output(FloatBuffer buffer, MemoryPool pool) {
-    if (buffer.isReadOnly()) {
-      throw new IllegalArgumentException("the buffer is read-only, but floats are to be written to it");
-    }
+    Arguments.check(!buffer.isReadOnly(), "the buffer is read-only, but floats are to be written to it");
     return new Floats(buffer, pool);
   }
 

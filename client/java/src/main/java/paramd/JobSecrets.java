@@ -18,25 +18,52 @@ public final class JobSecrets {
     this.tokens = Arguments.text(texts[4]);
   }
 
-  /** {@code hosts}: names and addresses that workers reach the daemon by. */
+  /**
+   * Makes new ones.
+   *
+   * @param hosts names and addresses that workers reach the daemon by
+   * @return secrets that nobody else has
+   * @throws ParamdException UNAVAILABLE if native code can't be loaded
+   */
   public static JobSecrets make(List<String> hosts) {
+    Arguments.given(hosts, "hosts");
     NativeLibrary.load();
-    return new JobSecrets(Native.secretsMake(hosts.stream().map(Arguments::utf8).toArray(byte[][]::new)));
+    return new JobSecrets(
+        Native.secretsMake(
+            hosts.stream().map(host -> Arguments.utf8(Arguments.given(host, "a host"))).toArray(byte[][]::new)));
   }
 
-  /** What workers and admins of the job connect with. {@code tls}: as {@link ServerOptions#secrets} was told. */
+  /**
+   * What workers and admins of the job connect with.
+   *
+   * @param tls as {@link ServerOptions#secrets} was told
+   * @return a new object
+   */
   public Security security(boolean tls) {
     return new Security().tlsCa(tls ? ca : "none").tlsCert("none").tlsKey("none").token(token);
   }
 
-  /** PEM of the authority, for clients. */
+  /**
+   * The authority's certificate, for clients.
+   *
+   * @return PEM
+   */
   public String ca() {
     return ca;
   }
 
-  /** Of the role worker. */
+  /**
+   * The token.
+   *
+   * @return of the role worker, for all models
+   */
   public String token() {
     return token;
+  }
+
+  @Override
+  public String toString() {
+    return "JobSecrets[hidden]";
   }
 
   /** PEM. */

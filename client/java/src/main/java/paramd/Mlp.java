@@ -2,14 +2,17 @@ package paramd;
 
 import java.lang.ref.Reference;
 import java.nio.FloatBuffer;
+import java.util.Arrays;
 
 /**
  * A ready-made model in native code: a perceptron with ReLU between its layers. A batch has one label a row, its class's
  * number, and accuracy is the metric; or, with loss squared, a label for each output, and no metric. Behind all labels
- * there may be a weight for each row, not negative: its loss counts that many times. Not thread-safe, but for close, which a training
- * under way outlives.
+ * there may be a weight for each row, not negative: its loss counts that many times. Not thread-safe, but for close,
+ * which a training under way outlives.
  */
 public final class Mlp implements Trainable, AutoCloseable {
+  private static final long VECTORS = 2; // parameters and gradient
+
   private final long[] layers;
   private final NativeObject mlp;
   private final String[] metrics;
@@ -17,28 +20,50 @@ public final class Mlp implements Trainable, AutoCloseable {
   private final MemoryPool pool = new MemoryPool(-1);
 
   /**
+   * Makes a network with random parameters.
+   *
    * @param layers inputs, hidden..., classes; at least two
-   * @param optimizer sgd, momentum, adam, ... as docs/java.md lists them
+   * @param optimizer sgd, momentum (Nesterov's, 0.9) or adam
+   * @param learningRate positive, at most 1e6
    * @param seed of the first parameters: equal ones give equal parameters
+   * @throws ParamdException INVALID_ARGUMENT says what can't be; UNAVAILABLE if native code can't be loaded
    */
   public Mlp(long[] layers, String optimizer, double learningRate, long seed) {
-    this(new MlpOptions(layers).optimizer(optimizer).learningRate(learningRate).seed(seed));
+    this(
+        new MlpOptions(layers)
+            .optimizer(optimizer)
+            .learningRate(learningRate)
+            .seed(seed));
   }
 
+  /**
+   * Makes a network with random parameters.
+   *
+   * @param options what it is made of; may be used again
+   * @throws ParamdException INVALID_ARGUMENT says what can't be; UNAVAILABLE if native code can't be loaded
+   */
   public Mlp(MlpOptions options) {
+    Arguments.given(options, "options");
     layers = options.layers.clone();
     final byte[] optimizer = Arguments.utf8(options.optimizer);
     final byte[] loss = Arguments.utf8(options.loss);
     NativeLibrary.load();
     final long made =
-        Native.mlpNew(
-            layers, optimizer, options.learningRate, options.seed, loss, options.l2, options.maxGradientNorm);
-    mlp = new NativeObject("mlp", made, Native::mlpFree);
+        Lingering.withRoom(
+            () ->
+                Native.mlpNew(
+                    layers, optimizer, options.learningRate, options.seed, loss, options.l2, options.maxGradientNorm));
+    mlp = new NativeObject("mlp", made, VECTORS * Float.BYTES * Native.mlpFloats(made), Native::mlpFree);
     metrics = options.loss.equals("softmax") ? new String[] {"accuracy"} : new String[0];
   }
 
-  /** Adds its tensors to the spec. */
+  /**
+   * Adds its tensors to a spec.
+   *
+   * @param spec gets dense0/kernel [inputs, outputs], dense0/bias [outputs], dense1/kernel, ...
+   */
   public void describe(ModelSpec spec) {
+    Arguments.given(spec, "spec");
     for (int i = 0; i + 1 < layers.length; i++) {
       spec.tensor("dense" + i + "/kernel", layers[i], layers[i + 1]).tensor("dense" + i + "/bias", layers[i + 1]);
     }
@@ -59,6 +84,7 @@ public final class Mlp implements Trainable, AutoCloseable {
 
   @Override
   public double[] trainOnBatch(Batch batch) {
+    Arguments.given(batch, "batch");
     final double[] results = new double[1 + metrics.length];
     final long address = mlp.acquire();
     try {
@@ -102,15 +128,23 @@ public final class Mlp implements Trainable, AutoCloseable {
     }
   }
 
-  /** Of features [rows, inputs], each row's probabilities, or outputs, [rows, classes]; both buffers from their positions on. */
+  /**
+   * Predicts each row's probabilities, or outputs.
+   *
+   * @param features [rows, inputs], row-major, from position to limit
+   * @param rows may be 0
+   * @param probabilities [rows, classes], row-major, from position to limit: is written
+   * @throws ParamdException INVALID_ARGUMENT if a buffer has another length
+   */
   public void predict(FloatBuffer features, int rows, FloatBuffer probabilities) {
-    if (rows < 0
-        || features.remaining() != rows * layers[0]
-        || probabilities.remaining() != rows * layers[layers.length - 1]) {
-      throw new IllegalArgumentException(
-          rows + " rows are " + rows * layers[0] + " features and " + rows * layers[layers.length - 1]
-              + " probabilities, but the buffers have " + features.remaining() + " and " + probabilities.remaining());
-    }
+    Arguments.given(features, "features");
+    Arguments.given(probabilities, "probabilities");
+    Arguments.check(
+        rows >= 0
+            && features.remaining() == rows * layers[0]
+            && probabilities.remaining() == rows * layers[layers.length - 1],
+        rows + " rows are " + rows * layers[0] + " features and " + rows * layers[layers.length - 1]
+            + " probabilities, but the buffers have " + features.remaining() + " and " + probabilities.remaining());
     final long address = mlp.acquire();
     try (Floats from = Floats.input(features, pool);
         Floats to = Floats.output(probabilities, pool)) {
@@ -126,6 +160,11 @@ public final class Mlp implements Trainable, AutoCloseable {
   public void close() {
     parameters = null;
     mlp.close();
+  }
+
+  @Override
+  public String toString() {
+    return "Mlp" + Arrays.toString(layers) + (mlp.closed() ? " (closed)" : "");
   }
 
   NativeObject nativeObject() {

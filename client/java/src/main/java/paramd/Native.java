@@ -12,7 +12,7 @@ final class Native {
   private Native() {}
 
   /** Of what this class expects of the library; 0 is never given. */
-  static final int VERSION = 2;
+  static final int VERSION = 3;
 
   static native int version();
 
@@ -56,7 +56,22 @@ final class Native {
 
   static native void optionsSetCanceller(long options, long canceller);
 
+  /** Its {@code tell(byte[])} is called from any thread, until the listener is freed. */
+  static native long listenerNew(Events events);
+
+  /** After whatever was told to tell it. */
+  static native void listenerFree(long listener);
+
+  static native void optionsSetListener(long options, long listener);
+
   static native long workerJoin(long options);
+
+  /** Before workerFree; the memory of the worker's buffers, 0 if there is none. */
+  static native long workerTakeMemory(long worker);
+
+  static native void memoryClear(long memory);
+
+  static native void memoryFree(long memory);
 
   static native void workerFree(long worker);
 
@@ -190,10 +205,27 @@ final class Native {
 
   static native void adminDeleteModel(long admin, byte[] model);
 
-  /** The fields of paramd_model_info in order. */
-  static native double[] adminGetModel(long admin, byte[] model);
+  /** Models; all if {@code model} is null. */
+  static native long adminDescribe(long admin, byte[] model);
 
-  static native byte[] adminProblem(long admin, byte[] model);
+  static native void modelsFree(long models);
+
+  static native long modelsCount(long models);
+
+  /** Name, algorithm, consistency, problem; then the names of hyperparameters, then those of tensors. */
+  static native byte[][] modelsTexts(long models, long index);
+
+  /** The first nine fields of paramd_model_info in order; then the values of hyperparameters. */
+  static native double[] modelsNumbers(long models, long index);
+
+  static native long[] modelsTensorShape(long models, long model, long tensor);
+
+  static native void fileWrite(byte[] path, long spec, long version, long center, long floats);
+
+  /** Models: one. */
+  static native long fileDescribe(byte[] path);
+
+  static native void fileRead(byte[] path, long center, long floats);
 
   static native long[] adminStaleness(long admin, byte[] model);
 

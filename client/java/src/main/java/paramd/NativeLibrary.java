@@ -19,17 +19,40 @@ final class NativeLibrary {
     if (loaded) {
       return;
     }
+    checkName(Native.class.getName());
     if (!loadFromPath()) {
       loadFromJar();
     }
-    if (Native.version() != Native.VERSION) {
+    final int version = version();
+    if (version != Native.VERSION) {
       throw unavailable(
           "lib" + NAME + ".so from java.library.path is of another version than this jar: it speaks version "
-              + Native.version() + " and the jar " + Native.VERSION + "; take both from one build, or leave the"
-              + " library to the jar",
+              + version + " and the jar " + Native.VERSION + "; take both from one build, or leave the library to the"
+              + " jar",
           null);
     }
     loaded = true;
+  }
+
+  /** {@code name}: of {@link Native}. Native code, and its place in the jar, know it by one name only. */
+  static void checkName(String name) {
+    // Whoever moves classes changes names in texts, too.
+    final String expected = String.join(".", "paramd", "Native");
+    if (!name.equals(expected)) {
+      throw unavailable(
+          "paramd's classes were moved: " + expected + " is " + name + " here, which native code does not know; leave"
+              + " them out of the relocation (maven-shade-plugin: an <exclude> of paramd.** in <relocation>)",
+          null);
+    }
+  }
+
+  /** 0 if the library has nothing to say. */
+  private static int version() {
+    try {
+      return Native.version();
+    } catch (UnsatisfiedLinkError e) {
+      return 0;
+    }
   }
 
   private static boolean loadFromPath() {
@@ -53,8 +76,8 @@ final class NativeLibrary {
       final List<String> libraries = BundledFiles.libraries();
       if (libraries.isEmpty()) {
         throw unavailable(
-            "lib" + NAME + ".so is neither in java.library.path nor in the jar; build the jar with"
-                + " scripts/build_java.sh",
+            "lib" + NAME + ".so is neither in java.library.path nor in the jar; was it lost when jars were merged, or"
+                + " is this jar not from scripts/build_java.sh?",
             null);
       }
       try (BundledFiles files = BundledFiles.extract(libraries)) {
@@ -64,7 +87,7 @@ final class NativeLibrary {
       throw unavailable("can't extract native code: " + e.getMessage() + "; " + BundledFiles.needs(), e);
     } catch (UnsatisfiedLinkError e) {
       // What else could be wrong needs no other folder.
-      final boolean forbidden = e.getMessage().contains("failed to map segment");
+      final boolean forbidden = String.valueOf(e.getMessage()).contains("failed to map segment");
       throw unavailable(
           "can't load native code: " + e.getMessage() + "; "
               + (forbidden ? BundledFiles.needs() : "it needs glibc 2.36 or later"),

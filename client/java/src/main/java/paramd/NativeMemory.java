@@ -1,6 +1,5 @@
 package paramd;
 
-import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
 
 /** Floats outside the heap, more than one buffer can hold if need be. Not thread-safe, but for close. */
@@ -14,16 +13,13 @@ final class NativeMemory implements AutoCloseable {
 
   NativeMemory(long floats) {
     this.floats = floats;
-    address = Native.allocate(Math.max(1, floats) * Float.BYTES);
+    address = Lingering.withRoom(() -> Native.allocate(Math.max(1, floats) * Float.BYTES));
     memory = new NativeObject("memory", address, Native::free);
     pieces = new FloatBuffer[Math.toIntExact((floats + PIECE_FLOATS - 1) / PIECE_FLOATS)];
     for (int i = 0; i < pieces.length; i++) {
       final long begin = (long) i * PIECE_FLOATS;
       final long length = Math.min(PIECE_FLOATS, floats - begin);
-      pieces[i] =
-          Native.view(address + begin * Float.BYTES, length * Float.BYTES)
-              .order(ByteOrder.nativeOrder())
-              .asFloatBuffer();
+      pieces[i] = NativeObject.view(address + begin * Float.BYTES, length).asFloatBuffer();
     }
   }
 

@@ -10,7 +10,7 @@ import java.nio.FloatBuffer;
  * more. Thread-safe.
  */
 final class NativeObject implements AutoCloseable {
-  private static final Cleaner CLEANER = Cleaner.create();
+  static final Cleaner CLEANER = Cleaner.create();
 
   interface Free {
     void free(long address);
@@ -22,8 +22,13 @@ final class NativeObject implements AutoCloseable {
 
   /** {@code what}: for messages, as "worker". */
   NativeObject(String what, long address, Free free) {
+    this(what, address, 0, free);
+  }
+
+  /** {@code bytes}: that buffers keep after close. */
+  NativeObject(String what, long address, long bytes, Free free) {
     this.what = what;
-    state = new State(address, free);
+    state = new State(address, bytes, free);
     cleanable = CLEANER.register(this, state::close);
   }
 
@@ -44,18 +49,25 @@ final class NativeObject implements AutoCloseable {
     state.release();
   }
 
+  boolean closed() {
+    return state.closed();
+  }
+
   /** {@code floats} at {@code memory}, which belongs to this object: it lives as long as the buffer does. */
   FloatBuffer buffer(long memory, long floats) {
     acquire();
-    final ByteBuffer bytes;
     try {
-      bytes = Native.view(memory, Math.multiplyExact(floats, (long) Float.BYTES)).order(ByteOrder.nativeOrder());
+      final ByteBuffer bytes = view(memory, floats);
       CLEANER.register(bytes, state::release);
+      return bytes.asFloatBuffer();
     } catch (RuntimeException | Error e) {
       release();
       throw e;
     }
-    return bytes.asFloatBuffer();
+  }
+
+  static ByteBuffer view(long address, long floats) {
+    return Native.view(address, Math.multiplyExact(floats, (long) Float.BYTES)).order(ByteOrder.nativeOrder());
   }
 
   /** Later calls throw. Frees at once if nobody uses it; else the last one to end does. */
@@ -66,13 +78,19 @@ final class NativeObject implements AutoCloseable {
 
   private static final class State {
     final long address;
+    private final long bytes;
     private final Free free;
     private int users = 1; // the owner, until it closes
     private boolean closed;
 
-    State(long address, Free free) {
+    State(long address, long bytes, Free free) {
       this.address = address;
+      this.bytes = bytes;
       this.free = free;
+    }
+
+    synchronized boolean closed() {
+      return closed;
     }
 
     synchronized boolean acquire() {
@@ -88,6 +106,9 @@ final class NativeObject implements AutoCloseable {
         if (--users > 0) {
           return;
         }
+        if (closed) {
+          Lingering.remove(bytes);
+        }
       }
       free.free(address);
     }
@@ -95,6 +116,7 @@ final class NativeObject implements AutoCloseable {
     void close() {
       synchronized (this) {
         closed = true;
+        Lingering.add(bytes);
       }
       release();
     }

@@ -3,6 +3,7 @@ package paramd;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.lang.ref.Cleaner;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.nio.charset.StandardCharsets;
@@ -20,28 +21,43 @@ import java.util.function.Consumer;
 
 /**
  * The daemon that travels in the jar, as a child process. It ends with {@link #close}, when this object is forgotten,
- * and with the JVM, however that ends. Thread-safe.
+ * and with the JVM, however that ends. A terminal's signals (Ctrl-C), and the SIGTERM that a service manager sends to
+ * all processes of a unit, do not stop it: shutdown hooks of the JVM find it as it was. Thread-safe.
  */
 public final class ParamdServer implements AutoCloseable {
   private static final String READY = "paramd listens on ";
   private static final int STARTUP_SECONDS = 60;
   // The daemon's own grace period, and some more.
   private static final int SHUTDOWN_SECONDS = 15;
+  // How long a daemon that was stopped (SIGSTOP) has to go on after its sign to end.
+  private static final long STOPPED_NANOS = TimeUnit.SECONDS.toNanos(1);
+  private static final int POLL_MILLIS = 20;
   private static final int KEPT_LINES = 20;
   private static final Set<String> WILDCARDS = Set.of("0.0.0.0", "::", "[::]");
 
   private final Process process;
+  private final Cleaner.Cleanable forgotten;
   private final String advertisedHost;
   private final int port;
 
   private ParamdServer(Process process, String advertisedHost, int port) {
     this.process = process;
+    forgotten = NativeObject.CLEANER.register(this, () -> signal(process));
     this.advertisedHost = advertisedHost;
     this.port = port;
   }
 
-  /** Returns once the daemon listens. UNAVAILABLE, with what the daemon said, if it does not. */
+  /**
+   * Returns once the daemon listens.
+   *
+   * @param options how it is to listen; may be used again
+   * @return the daemon, which is to be closed
+   * @throws ParamdException UNAVAILABLE, with what the daemon said, if it does not start; DEADLINE_EXCEEDED if it does
+   *     not listen after a minute; CANCELLED if the thread is interrupted
+   */
   public static ParamdServer start(ServerOptions options) {
+    Arguments.given(options, "options");
+    NativeLibrary.checkName(Native.class.getName());
     final Process process;
     final Path secrets;
     try (BundledFiles files = BundledFiles.extract(List.of("paramd"))) {
@@ -54,11 +70,12 @@ public final class ParamdServer implements AutoCloseable {
           e);
     }
     final CompletableFuture<String> address = new CompletableFuture<>();
-    final Thread reader = new Thread(() -> read(process, options.log, address), "paramd-log-" + process.pid());
+    final Consumer<String> log = options.log;
+    final Thread reader = new Thread(() -> read(process, log, address), "paramd-log-" + process.pid());
     reader.setDaemon(true);
-    reader.start();
     boolean started = false;
     try {
+      reader.start();
       final String listening = address.get(STARTUP_SECONDS, TimeUnit.SECONDS);
       final int port = Integer.parseInt(listening.substring(listening.lastIndexOf(':') + 1));
       final ParamdServer server = new ParamdServer(process, advertisedHost(options), port);
@@ -106,40 +123,96 @@ public final class ParamdServer implements AutoCloseable {
     }
   }
 
-  /** HOST:PORT for workers. */
+  /**
+   * Where workers find it.
+   *
+   * @return HOST:PORT
+   */
   public String address() {
     return advertisedHost + ":" + port;
   }
 
+  /**
+   * Where it listens.
+   *
+   * @return the port, also if the system chose it
+   */
   public int port() {
     return port;
   }
 
+  /**
+   * Tells whether the daemon runs.
+   *
+   * @return false once it has ended, for whatever reason
+   */
   public boolean isAlive() {
     return process.isAlive();
   }
 
+  /**
+   * Names the daemon's process.
+   *
+   * @return its process id
+   */
   public long pid() {
     return process.pid();
   }
 
-  /** Lets exchanges under way end, within the daemon's grace period, then ends it. Idempotent. */
+  /**
+   * Tells of the daemon's end, for whatever reason.
+   *
+   * @return completed with its exit code: 0 clean, 1 an error, more than 128 a signal
+   */
+  public CompletableFuture<Integer> onExit() {
+    return process.onExit().thenApply(Process::exitValue);
+  }
+
+  /**
+   * Lets exchanges under way end, within the daemon's grace period, then ends it. One that is stopped (SIGSTOP) is
+   * killed. Being interrupted kills it, too. Idempotent.
+   */
   @Override
   public void close() {
+    forgotten.clean();
     try {
-      // Its sign to stop. Process.destroy would cut off its log.
-      process.getOutputStream().close();
-    } catch (IOException e) {
-      // Then it has ended.
-    }
-    try {
-      if (process.waitFor(SHUTDOWN_SECONDS, TimeUnit.SECONDS)) {
-        return;
+      final long begin = System.nanoTime();
+      final long deadline = begin + TimeUnit.SECONDS.toNanos(SHUTDOWN_SECONDS);
+      for (long now = begin; now - deadline < 0; now = System.nanoTime()) {
+        if (process.waitFor(POLL_MILLIS, TimeUnit.MILLISECONDS)) {
+          return;
+        }
+        if (now - begin > STOPPED_NANOS && isStopped()) {
+          break;
+        }
       }
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }
     process.destroyForcibly();
+  }
+
+  @Override
+  public String toString() {
+    return "ParamdServer[" + address() + ", pid=" + pid() + (isAlive() ? "" : ", ended") + "]";
+  }
+
+  /** The sign to stop. Process.destroy would cut off its log. */
+  private static void signal(Process process) {
+    try {
+      process.getOutputStream().close();
+    } catch (IOException e) {
+      // Then it has ended.
+    }
+  }
+
+  private boolean isStopped() {
+    try {
+      final String stat = Files.readString(Path.of("/proc/" + process.pid() + "/stat"));
+      return "Tt".indexOf(stat.charAt(stat.lastIndexOf(')') + 2)) >= 0;
+    } catch (IOException e) {
+      return false;
+    }
   }
 
   private static List<String> command(Path program, ServerOptions options, Path secrets) {
@@ -191,12 +264,12 @@ public final class ParamdServer implements AutoCloseable {
           }
           try {
             log.accept(line);
-          } catch (RuntimeException e) {
+          } catch (Throwable e) {
             // A daemon whose log nobody reads would stop.
           }
         }
       }
-    } catch (IOException e) {
+    } catch (IOException | RuntimeException | Error e) {
       last.add(e.toString());
     }
     address.completeExceptionally(new IllegalStateException(String.join("\n", last)));

@@ -5,9 +5,13 @@ package paramd;
  *
  * @param steps minibatches
  * @param samples rows
+ * @param exchanges with the daemon
  * @param epochs completed
+ * @param meanStaleness of its commits
+ * @param wallSeconds from the first epoch's begin to the last one's end
  * @param exchangingSeconds that training stood still for exchanges
  * @param lastLoss mean of the last window
+ * @param reachedTargetLoss whether {@link TrainOptions#targetLoss} ended it
  */
 public record TrainSummary(
     long steps,

@@ -2,7 +2,7 @@ package paramd;
 
 import java.lang.ref.Reference;
 import java.nio.FloatBuffer;
-import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 
 /** The training of one worker. */
@@ -11,18 +11,30 @@ public final class Training {
 
   /**
    * Does all that a worker does: joins, initializes the center with the model's parameters if it is the first, trains
-   * with the algorithm that the server names, reports history, and leaves, with the error if there was one. What model
-   * or source throw ends it, and is the cause of its exception. {@link Thread#interrupt} ends it with CANCELLED, and
-   * the thread's interrupt status set; a source that is in a call is interrupted then, too.
+   * with the algorithm that the server names, reports history, and leaves, with the error if there was one. {@link
+   * Thread#interrupt} ends it with CANCELLED, and the thread's interrupt status set; a source that is in a call is
+   * interrupted then, too.
    *
+   * @param options how to join
+   * @param trainOptions how to train
    * @param model an {@link Mlp} trains in native code alone
+   * @param source of minibatches
+   * @return how it went
+   * @throws ParamdException whose {@link ParamdException#summary} tells how far it came, and whose cause is what model
+   *     or source threw, if they did: what a join or an exchange can end with; INVALID_ARGUMENT for options, batches
+   *     and a loss that can't be; INTERNAL, or its own code, for what model or source threw
    */
   public static TrainSummary run(
       WorkerOptions options, TrainOptions trainOptions, Trainable model, BatchSource source) {
     NativeLibrary.load();
+    Arguments.given(options, "options");
+    Arguments.given(trainOptions, "trainOptions");
+    Arguments.given(model, "model");
+    Arguments.given(source, "source");
+    final long listener = Native.listenerNew(options.events());
     try (NativeObject canceller = new NativeObject("canceller", Native.cancellerNew(), Native::cancellerFree)) {
       final InterruptWatch interrupts = new InterruptWatch(() -> cancel(canceller));
-      final long native_ = options.toNative(canceller.address());
+      final long native_ = options.toNative(canceller.address(), listener);
       try {
         return model instanceof Mlp mlp
             ? train(native_, trainOptions, mlp, source, interrupts)
@@ -30,7 +42,23 @@ public final class Training {
       } finally {
         Native.optionsFree(native_);
       }
+    } finally {
+      Native.listenerFree(listener);
     }
+  }
+
+  /**
+   * Runs on a thread of its own.
+   *
+   * @param options as {@link #run}'s
+   * @param trainOptions as {@link #run}'s
+   * @param model as {@link #run}'s
+   * @param source as {@link #run}'s
+   * @return completed as {@link #run} ends; cancelling it interrupts the training
+   */
+  public static CompletableFuture<TrainSummary> runAsync(
+      WorkerOptions options, TrainOptions trainOptions, Trainable model, BatchSource source) {
+    return AsyncCall.start(() -> run(options, trainOptions, model, source));
   }
 
   /** On a thread of its own: it calls the source, and the thread that interrupts must not wait for that. */
@@ -111,7 +139,7 @@ public final class Training {
   /** What the model's method gives; what it throws instead is the cause, as of one that is called in training. */
   private static <T> T guarded(String method, Supplier<T> call) {
     try {
-      return Objects.requireNonNull(call.get(), "null");
+      return Arguments.given(call.get(), "what it gives");
     } catch (RuntimeException | Error e) {
       final ParamdException.Code code = e instanceof ParamdException known ? known.code() : ParamdException.Code.INTERNAL;
       throw new ParamdException(code, "the model's " + method + "(): " + e, e);

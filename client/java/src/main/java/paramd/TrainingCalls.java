@@ -57,12 +57,10 @@ final class TrainingCalls {
           Native.copy(labels, Native.address(trained.labels()), labelFloats * Float.BYTES);
           trained.setInputs(inputs.remove().toArray());
           final double[] step = model.trainOnBatch(trained);
-          if (step.length != results.length) {
-            throw new ParamdException(
-                ParamdException.Code.INVALID_ARGUMENT,
-                "trainOnBatch returned " + step.length + " results instead of " + results.length
-                    + ": the loss, then one for each of metricNames()");
-          }
+          Arguments.check(
+              step != null && step.length == results.length,
+              "trainOnBatch returned " + (step == null ? "null" : step.length + " results") + " instead of "
+                  + results.length + " results: the loss, then one for each of metricNames()");
           System.arraycopy(step, 0, results, 0, step.length);
         });
   }
@@ -108,7 +106,12 @@ final class TrainingCalls {
 
   long batchesPerEpoch() {
     final long[] batches = new long[1];
-    inModel(() -> batches[0] = source.batchesPerEpoch());
+    inModel(
+        () -> {
+          final long given = source.batchesPerEpoch();
+          Arguments.check(given >= 0, "batchesPerEpoch() is " + given + "; 0 is unknown, and it can't be negative");
+          batches[0] = given;
+        });
     return batches[0];
   }
 

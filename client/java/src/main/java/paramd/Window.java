@@ -31,6 +31,7 @@ public final class Window implements AutoCloseable {
    * @param steps taken
    * @param exchanges that were answered
    * @param exchanged steps that these were of
+   * @param meanStaleness of the commits
    * @param exchangingSeconds that training stood still for exchanges
    */
   public record Statistics(
@@ -56,22 +57,34 @@ public final class Window implements AutoCloseable {
             });
   }
 
-  /** Pulls the center into the parameters. Once, first. */
+  /**
+   * Pulls the center into the parameters. Once, first.
+   *
+   * @throws ParamdException what a pull can end with
+   */
   public void begin() {
     call(Native::windowBegin);
   }
 
+  /**
+   * Before each optimizer step.
+   *
+   * @throws ParamdException if the worker has ended: its model was deleted, its name taken, the daemon restarted
+   */
   public void beforeStep() {
     call(Native::windowBeforeStep);
   }
 
   /**
-   * After a step that went well: returns whether it is time for {@link #end}. It never is, where {@link #byEpoch}.
+   * After a step that went well.
    *
-   * @param epoch the position in the data, for the worker's history
+   * @param epoch the position in the data, for the worker's history: 1.5 is the second epoch's middle
    * @param results the loss, then the metrics that the options name
+   * @return whether it is time for {@link #end}; it never is, where {@link #byEpoch}
+   * @throws ParamdException INVALID_ARGUMENT if there are more or fewer results, or they are not finite
    */
   public boolean afterStep(double epoch, double... results) {
+    Arguments.given(results, "results");
     if (results.length != this.results) {
       throw new ParamdException(
           ParamdException.Code.INVALID_ARGUMENT,
@@ -83,31 +96,50 @@ public final class Window implements AutoCloseable {
     return full[0];
   }
 
-  /** Whether the algorithm exchanges by the epoch: then call {@link #end} at each epoch's end. */
+  /**
+   * Tells whether the algorithm exchanges by the epoch.
+   *
+   * @return true: call {@link #end} at each epoch's end
+   */
   public boolean byEpoch() {
     final boolean[] byEpoch = new boolean[1];
     call(address -> byEpoch[0] = Native.windowByEpoch(address));
     return byEpoch[0];
   }
 
-  /** Exchanges the window, full or not, or with overlap begins to. */
+  /**
+   * Exchanges the window, full or not, or with overlap begins to.
+   *
+   * @throws ParamdException what an exchange can end with; with overlap, the one before
+   */
   public void end() {
     call(Native::windowEnd);
   }
 
-  /** Exchanges what is left; nothing is under way any more. */
+  /**
+   * Exchanges what is left; nothing is under way any more.
+   *
+   * @throws ParamdException what an exchange can end with
+   */
   public void finish() {
     call(Native::windowFinish);
   }
 
   /**
    * After a step that failed, in place of finish: what is under way is waited for and goes to the history; nothing more
-   * is committed. Throws what became of it.
+   * is committed.
+   *
+   * @throws ParamdException what became of the last exchange, also if another call has thrown that before
    */
   public void abandon() {
     call(Native::windowAbandon);
   }
 
+  /**
+   * Tells how far it came.
+   *
+   * @return at the moment
+   */
   public Statistics statistics() {
     final double[][] fields = new double[1][];
     call(address -> fields[0] = Native.windowStatistics(address));
@@ -119,6 +151,11 @@ public final class Window implements AutoCloseable {
   @Override
   public void close() {
     window.close();
+  }
+
+  @Override
+  public String toString() {
+    return "Window[of " + worker + (window.closed() ? ", closed" : "") + "]";
   }
 
   private void call(Worker.Call call) {

@@ -2,6 +2,7 @@ package paramd;
 
 import java.nio.FloatBuffer;
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.LongUnaryOperator;
 
 /**
@@ -15,11 +16,12 @@ import java.util.function.LongUnaryOperator;
  * then tells what is known of a commit, which never is applied twice. The worker can still be used.
  */
 public final class Worker implements AutoCloseable {
-  private static final double LEAVE_SECONDS = 10;
   private static final double LAST_CALL_SECONDS = 1;
+  private static final Duration LEAVE = Duration.ofSeconds(10);
 
   private final NativeObject worker;
   private final MemoryPool pool;
+  private final LentMemory lent;
   private final InterruptWatch interrupts = new InterruptWatch(this::interrupted);
   private final int parameters;
   private final long incarnation;
@@ -31,59 +33,124 @@ public final class Worker implements AutoCloseable {
   private int underWay;
   private boolean cancelled; // for good
   private boolean interrupted; // until no call is under way
-  private boolean shared; // buffers were given out, or windows, for which it lives on
+  private boolean windowed; // a window was made, which may live on
   private boolean closed;
 
-  /** Waits for the server within the options' join timeout. */
+  /**
+   * Joins a model. Waits for the server within the options' join timeout.
+   *
+   * @param options which model, as whom, and how; may be used again
+   * @return the worker, which is to be closed
+   * @throws ParamdException NOT_FOUND if there is no such model, and no spec to create it with; ALREADY_EXISTS if it is
+   *     another one than the spec's; ABORTED if a newer incarnation of the worker has joined; DEADLINE_EXCEEDED if the
+   *     server did not come up; INVALID_ARGUMENT for options that can't be; RESOURCE_EXHAUSTED if the server has as
+   *     many models or workers as it may; OUT_OF_RANGE if the model is larger than a buffer can be; UNAVAILABLE if
+   *     there is no shared memory and the transport is shm, or native code can't be loaded; CANCELLED if the thread is
+   *     interrupted
+   */
   public static Worker join(WorkerOptions options) {
+    Arguments.given(options, "options");
     NativeLibrary.load();
+    return Lingering.withRoom(() -> joinOnce(options));
+  }
+
+  /**
+   * Joins a model on a thread of its own.
+   *
+   * @param options as {@link #join}'s
+   * @return completed as {@link #join} ends; cancelling it ends the join. A worker that joined all the same is closed
+   */
+  public static CompletableFuture<Worker> joinAsync(WorkerOptions options) {
+    Arguments.given(options, "options");
+    return AsyncCall.start(() -> join(options), Worker::close);
+  }
+
+  private static Worker joinOnce(WorkerOptions options) {
     final long canceller = Native.cancellerNew();
     final InterruptWatch watch = new InterruptWatch(() -> Native.cancellerCancel(canceller));
+    long listener = 0;
     try {
-      final long native_ = options.toNative(canceller);
+      listener = Native.listenerNew(options.events());
+      final long native_ = options.toNative(canceller, listener);
+      final long joined;
       watch.enter();
       try {
-        return new Worker(new NativeObject("worker", Native.workerJoin(native_), Native::workerFree));
+        joined = Native.workerJoin(native_);
       } finally {
         watch.leave();
         Native.optionsFree(native_);
       }
+      final long told = listener;
+      listener = 0; // the worker's now
+      return new Worker(joined, told);
     } finally {
+      Native.listenerFree(listener);
       Native.cancellerFree(canceller);
     }
   }
 
-  private Worker(NativeObject worker) {
-    this.worker = worker;
-    final long address = worker.acquire();
+  private Worker(long joined, long listener) {
+    final long floats = Native.workerParameters(joined);
+    final LentMemory buffers = new LentMemory(2 * Float.BYTES * floats);
+    lent = buffers;
+    worker =
+        new NativeObject(
+            "worker",
+            joined,
+            address -> {
+              buffers.takeFrom(address);
+              Native.workerFree(address);
+              Native.listenerFree(listener);
+            });
     try {
-      parameters = Math.toIntExact(Native.workerParameters(address));
-      incarnation = Native.workerIncarnation(address);
-      model = Arguments.text(Native.workerModel(address));
+      model = Arguments.text(Native.workerModel(joined));
+      if (floats > Integer.MAX_VALUE) {
+        throw new ParamdException(
+            ParamdException.Code.OUT_OF_RANGE,
+            "model '" + model + "' has " + floats + " parameters, and an array or a buffer of Java holds at most "
+                + Integer.MAX_VALUE + "; train it from C++");
+      }
+      parameters = (int) floats;
+      incarnation = Native.workerIncarnation(joined);
     } catch (RuntimeException e) {
       worker.close();
       throw e;
-    } finally {
-      worker.release();
     }
     pool = new MemoryPool(parameters);
   }
 
-  /** Floats in the center. */
+  /**
+   * Counts the floats in the center.
+   *
+   * @return the length of all vectors
+   */
   public int parameters() {
     return parameters;
   }
 
+  /**
+   * Tells this worker's incarnation.
+   *
+   * @return at least 1
+   */
   public long incarnation() {
     return incarnation;
   }
 
-  /** The model's name: an ensemble gives each worker its own. */
+  /**
+   * Names the model.
+   *
+   * @return an ensemble gives each worker its own
+   */
   public String model() {
     return model;
   }
 
-  /** "grpc" or "shm", at the moment. */
+  /**
+   * Tells how exchanges travel at the moment.
+   *
+   * @return {@code grpc} or {@code shm}
+   */
   public String transport() {
     final long address = worker.acquire();
     try {
@@ -93,7 +160,11 @@ public final class Worker implements AutoCloseable {
     }
   }
 
-  /** What a float of an exchange travels as, at the moment: "f32", "f16" or "bf16". */
+  /**
+   * Tells what a float of an exchange travels as at the moment.
+   *
+   * @return {@code f32}, {@code f16} or {@code bf16}
+   */
   public String wire() {
     final long address = worker.acquire();
     try {
@@ -104,7 +175,9 @@ public final class Worker implements AutoCloseable {
   }
 
   /**
-   * The model as it was at the join, every hyperparameter included: all that a program needs to follow its algorithm.
+   * The model as it was at the join: all that a program needs to follow its algorithm.
+   *
+   * @return a copy, with every hyperparameter
    */
   public ModelSpec spec() {
     final ModelSpec spec = new ModelSpec(model);
@@ -129,10 +202,16 @@ public final class Worker implements AutoCloseable {
    * The windows of a training loop of one's own. While it is open, {@link #pull}, {@link #commit} and {@link #exchange}
    * are FAILED_PRECONDITION. If the model has no center, the parameters are made that.
    *
+   * @param options how to exchange
    * @param parameters all of the model's, in its tensor order, in as many buffers as the program has: direct and in
    *     native order, from position to limit. They are read and written in the window's calls only
+   * @return the window, which is to be closed before the worker
+   * @throws ParamdException INVALID_ARGUMENT if the parameters are not as many as the model's; NOT_FOUND if this library
+   *     does not know the algorithm; what setting a first center can end with
    */
   public Window window(WindowOptions options, FloatBuffer... parameters) {
+    Arguments.given(options, "options");
+    Arguments.given(parameters, "parameters");
     final FloatBuffer[] memory = new FloatBuffer[parameters.length];
     final long[] addresses = new long[parameters.length];
     final long[] lengths = new long[parameters.length];
@@ -143,7 +222,7 @@ public final class Worker implements AutoCloseable {
     }
     synchronized (calls) {
       checkOpen();
-      shared = true;
+      windowed = true;
     }
     final long[] window = new long[1];
     call(address -> window[0] = options.newWindow(address, addresses, lengths));
@@ -151,19 +230,42 @@ public final class Worker implements AutoCloseable {
     return new Window(this, window[0], worker, memory, options.metrics());
   }
 
-  /** Makes {@code center} the first center; ALREADY_EXISTS if there is another one. */
+  /**
+   * Makes a vector the first center.
+   *
+   * @param center {@link #parameters} floats, from position to limit
+   * @param timeout of the whole call
+   * @throws ParamdException ALREADY_EXISTS if there is another one; INVALID_ARGUMENT for another length, NaN or
+   *     infinity; else as {@link #exchange}
+   */
   public void initialize(FloatBuffer center, Duration timeout) {
-    try (Floats from = Floats.input(center, pool)) {
+    try (Floats from = Floats.input(Arguments.given(center, "center"), pool)) {
       call(address -> Native.workerInitialize(address, from.address(), from.length(), Arguments.seconds(timeout)));
     }
   }
 
+  /**
+   * Makes a vector the first center.
+   *
+   * @param center {@link #parameters} floats
+   * @param timeout of the whole call
+   * @throws ParamdException as {@link #initialize(FloatBuffer, Duration)}
+   */
   public void initialize(float[] center, Duration timeout) {
-    initialize(FloatBuffer.wrap(center), timeout);
+    initialize(FloatBuffer.wrap(Arguments.given(center, "center")), timeout);
   }
 
+  /**
+   * Reads the center. Waits for a first one.
+   *
+   * @param center {@link #parameters} floats, from position to limit: is written, and holds nothing useful after an
+   *     error
+   * @param timeout of the whole call
+   * @return the center's version
+   * @throws ParamdException as {@link #exchange(FloatBuffer, FloatBuffer, Duration)}
+   */
   public Exchanged pull(FloatBuffer center, Duration timeout) {
-    try (Floats to = Floats.output(center, pool)) {
+    try (Floats to = Floats.output(Arguments.given(center, "center"), pool)) {
       final long[] exchanged = new long[2];
       call(address -> Native.workerPull(address, to.address(), to.length(), Arguments.seconds(timeout), exchanged));
       to.deliver();
@@ -171,12 +273,39 @@ public final class Worker implements AutoCloseable {
     }
   }
 
+  /**
+   * Reads the center. Waits for a first one.
+   *
+   * @param center {@link #parameters} floats: is written
+   * @param timeout of the whole call
+   * @return the center's version
+   * @throws ParamdException as {@link #exchange(FloatBuffer, FloatBuffer, Duration)}
+   */
   public Exchanged pull(float[] center, Duration timeout) {
-    return pull(FloatBuffer.wrap(center), timeout);
+    return pull(FloatBuffer.wrap(Arguments.given(center, "center")), timeout);
   }
 
+  /**
+   * Reads the center on a thread of its own.
+   *
+   * @param center as {@link #pull}'s; nobody else may use it meanwhile
+   * @param timeout of the whole call
+   * @return completed as {@link #pull} ends; cancelling it interrupts the call
+   */
+  public CompletableFuture<Exchanged> pullAsync(FloatBuffer center, Duration timeout) {
+    return AsyncCall.start(() -> pull(center, timeout));
+  }
+
+  /**
+   * Commits an update; returns once it is applied, and the model's consistency lets this worker go on.
+   *
+   * @param update {@link #parameters} floats, from position to limit, as the algorithm wants them
+   * @param timeout of the whole call
+   * @return the center's version after it, and how stale it was
+   * @throws ParamdException as {@link #exchange(FloatBuffer, FloatBuffer, Duration)}
+   */
   public Exchanged commit(FloatBuffer update, Duration timeout) {
-    try (Floats from = Floats.input(update, pool)) {
+    try (Floats from = Floats.input(Arguments.given(update, "update"), pool)) {
       final long[] exchanged = new long[2];
       call(
           address ->
@@ -185,18 +314,48 @@ public final class Worker implements AutoCloseable {
     }
   }
 
+  /**
+   * Commits an update; returns once it is applied, and the model's consistency lets this worker go on.
+   *
+   * @param update {@link #parameters} floats, as the algorithm wants them
+   * @param timeout of the whole call
+   * @return the center's version after it, and how stale it was
+   * @throws ParamdException as {@link #exchange(FloatBuffer, FloatBuffer, Duration)}
+   */
   public Exchanged commit(float[] update, Duration timeout) {
-    return commit(FloatBuffer.wrap(update), timeout);
+    return commit(FloatBuffer.wrap(Arguments.given(update, "update")), timeout);
   }
 
-  /** Commits and pulls in one round trip. The two must not overlap. */
+  /**
+   * Commits an update on a thread of its own.
+   *
+   * @param update as {@link #commit}'s; nobody else may write it meanwhile
+   * @param timeout of the whole call
+   * @return completed as {@link #commit} ends; cancelling it interrupts the call
+   */
+  public CompletableFuture<Exchanged> commitAsync(FloatBuffer update, Duration timeout) {
+    return AsyncCall.start(() -> commit(update, timeout));
+  }
+
+  /**
+   * Commits and pulls in one round trip. The two must not overlap.
+   *
+   * @param update {@link #parameters} floats, from position to limit, as the algorithm wants them
+   * @param center as many: is written, and holds nothing useful after an error
+   * @param timeout of the whole call
+   * @return the pulled center's version, and how stale the commit was
+   * @throws ParamdException INVALID_ARGUMENT for another length, NaN, infinity or what is too large for the wire;
+   *     DEADLINE_EXCEEDED, UNAVAILABLE, RESOURCE_EXHAUSTED or CANCELLED: {@link #commitState} says what became of the
+   *     commit; ABORTED or NOT_FOUND: worker, model or daemon are not any more what this joined; FAILED_PRECONDITION
+   *     after a leave, while a window is open, or if the model has a problem
+   */
   public Exchanged exchange(FloatBuffer update, FloatBuffer center, Duration timeout) {
-    if (update.remaining() != center.remaining()) {
-      throw new ParamdException(
-          ParamdException.Code.INVALID_ARGUMENT,
-          "the commit has " + update.remaining() + " floats and the center " + center.remaining()
-              + ", but both must have the model's " + parameters);
-    }
+    Arguments.given(update, "update");
+    Arguments.given(center, "center");
+    Arguments.check(
+        update.remaining() == center.remaining(),
+        "the commit has " + update.remaining() + " floats and the center " + center.remaining()
+            + ", but both must have the model's " + parameters);
     try (Floats from = Floats.input(update, pool);
         Floats to = Floats.output(center, pool)) {
       final long[] exchanged = new long[2];
@@ -209,14 +368,40 @@ public final class Worker implements AutoCloseable {
     }
   }
 
+  /**
+   * Commits and pulls in one round trip.
+   *
+   * @param update {@link #parameters} floats, as the algorithm wants them
+   * @param center as many, of another array: is written, and holds nothing useful after an error
+   * @param timeout of the whole call
+   * @return the pulled center's version, and how stale the commit was
+   * @throws ParamdException as {@link #exchange(FloatBuffer, FloatBuffer, Duration)}
+   */
   public Exchanged exchange(float[] update, float[] center, Duration timeout) {
-    return exchange(FloatBuffer.wrap(update), FloatBuffer.wrap(center), timeout);
+    return exchange(
+        FloatBuffer.wrap(Arguments.given(update, "update")),
+        FloatBuffer.wrap(Arguments.given(center, "center")),
+        timeout);
   }
 
   /**
-   * Memory of the worker for updates, of the center's length, that spares a copy where floats go through shared memory;
-   * null if it has none, or more than a buffer of 2 GiB can hold. What is written there stays: a call reads it only if
-   * it is given it. The worker's memory lives on while such a buffer does, also after {@link #close}.
+   * Exchanges on a thread of its own.
+   *
+   * @param update as {@link #exchange}'s; nobody else may write it meanwhile
+   * @param center as {@link #exchange}'s; nobody else may use it meanwhile
+   * @param timeout of the whole call
+   * @return completed as {@link #exchange} ends; cancelling it interrupts the call
+   */
+  public CompletableFuture<Exchanged> exchangeAsync(FloatBuffer update, FloatBuffer center, Duration timeout) {
+    return AsyncCall.start(() -> exchange(update, center, timeout));
+  }
+
+  /**
+   * Memory of the worker for updates that spares a copy where floats go through shared memory. What is written there
+   * stays: a call reads it only if it is given it. Its memory lives on while such a buffer is referred to, also after
+   * {@link #close}; {@link #closeWithBuffers} ends it.
+   *
+   * @return {@link #parameters} floats; null if the worker has none, or more than a buffer of 2 GiB can hold
    */
   public FloatBuffer commitBuffer() {
     return buffer(Native::workerCommitBuffer);
@@ -225,12 +410,18 @@ public final class Worker implements AutoCloseable {
   /**
    * As {@link #commitBuffer}, for centers: holds one after a call that was given it, and until the next call of any
    * kind; after a call that failed it may still change.
+   *
+   * @return {@link #parameters} floats; null if the worker has none, or more than a buffer of 2 GiB can hold
    */
   public FloatBuffer centerBuffer() {
     return buffer(Native::workerCenterBuffer);
   }
 
-  /** What became of the last commit that this worker was given. */
+  /**
+   * Tells what became of the last commit that this worker was given.
+   *
+   * @return NONE before the first one
+   */
   public CommitState commitState() {
     final long address = worker.acquire();
     try {
@@ -249,18 +440,53 @@ public final class Worker implements AutoCloseable {
     }
   }
 
-  /** Tells the server that this worker is done, so that nobody waits for it. Idempotent. */
+  /**
+   * Tells the server that this worker is done, so that nobody waits for it: within ten seconds, or the options' RPC
+   * timeout if that is shorter. Idempotent.
+   *
+   * @throws ParamdException DEADLINE_EXCEEDED or UNAVAILABLE if the server can't be told: it finds out by the lease
+   */
   public void leave() {
-    leave(null);
+    leave(null, LEAVE);
   }
 
-  /** {@code error}: why the worker failed. */
+  /**
+   * Leaves within some time.
+   *
+   * @param timeout of the whole call
+   * @throws ParamdException as {@link #leave()}
+   */
+  public void leave(Duration timeout) {
+    leave(null, timeout);
+  }
+
+  /**
+   * Leaves, within as long as {@link #leave()}, and tells why the worker failed.
+   *
+   * @param error null if it did not fail
+   * @throws ParamdException as {@link #leave()}
+   */
   public void leave(String error) {
-    final byte[] text = error == null ? null : Arguments.freeText(error);
-    call(address -> Native.workerLeave(address, text, LEAVE_SECONDS));
+    leave(error, LEAVE);
   }
 
-  /** Cancels and awaits calls under way, leaves if nobody did, and frees what the worker has. Idempotent. */
+  /**
+   * Leaves within some time, and tells why the worker failed.
+   *
+   * @param error null if it did not fail
+   * @param timeout of the whole call
+   * @throws ParamdException as {@link #leave()}
+   */
+  public void leave(String error, Duration timeout) {
+    final byte[] text = error == null ? null : Arguments.freeText(error);
+    call(address -> Native.workerLeave(address, text, Arguments.seconds(timeout)));
+  }
+
+  /**
+   * Cancels and awaits calls under way, leaves if nobody did, and frees what the worker has: connection and threads at
+   * once, and memory unless {@link #commitBuffer} or {@link #centerBuffer} are still referred to. Leaving takes a
+   * second at most. Idempotent.
+   */
   @Override
   public void close() {
     final long address;
@@ -271,7 +497,7 @@ public final class Worker implements AutoCloseable {
       }
       closed = true;
       address = worker.acquire();
-      livesOn = shared;
+      livesOn = windowed;
       if (underWay > 0) {
         cancelled = true;
         Native.workerCancel(address);
@@ -300,18 +526,36 @@ public final class Worker implements AutoCloseable {
     pool.close();
   }
 
+  /**
+   * As {@link #close}, and gives the memory of {@link #commitBuffer} and {@link #centerBuffer} back at once: such a
+   * buffer is zero from then on. Also after {@link #close}.
+   */
+  public void closeWithBuffers() {
+    close();
+    lent.clear();
+  }
+
+  @Override
+  public String toString() {
+    final boolean ended;
+    synchronized (calls) {
+      ended = closed;
+    }
+    return "Worker[of model '" + model + "', incarnation=" + incarnation + ", " + parameters + " parameters"
+        + (ended ? ", closed" : "") + "]";
+  }
+
   private FloatBuffer buffer(LongUnaryOperator find) {
     if (parameters > Integer.MAX_VALUE / Float.BYTES) {
       return null;
     }
     synchronized (calls) {
       checkOpen();
-      shared = true;
     }
     final long address = worker.acquire();
     try {
       final long memory = find.applyAsLong(address);
-      return memory == 0 ? null : worker.buffer(memory, parameters);
+      return memory == 0 ? null : lent.lend(memory, parameters);
     } finally {
       worker.release();
     }

@@ -49,6 +49,10 @@ final class ChildJvm implements AutoCloseable {
     return all.toString();
   }
 
+  long pid() {
+    return process.pid();
+  }
+
   void kill() {
     process.destroyForcibly();
   }

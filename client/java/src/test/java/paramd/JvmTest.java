@@ -2,6 +2,7 @@ package paramd;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.lang.ref.WeakReference;
@@ -14,6 +15,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Set;
@@ -40,11 +42,13 @@ class JvmTest {
           use(join(arguments[1], "shm"));
         }
         case "train" -> train(arguments[1]);
+        case "tell" -> tell();
         case "exit" -> {
           use(join(arguments[1], "grpc"));
           System.exit(3);
         }
         case "maps" -> maps(arguments[1]);
+        case "buffers" -> buffers(arguments[1]);
         case "leak" -> leak(arguments[1]);
         case "refused" -> refused(arguments[1]);
         case "class loaders" -> classLoaders(arguments[1], Path.of(arguments[2]), Path.of(arguments[3]));
@@ -61,6 +65,8 @@ class JvmTest {
             () -> Admin.connect(server, Duration.ofSeconds(1)),
             () -> new Mlp(new long[] {2, 2}, "sgd", 0.1, 1),
             () -> Training.run(new WorkerOptions(server, "m", "w"), new TrainOptions(), null, null),
+            () -> JobSecrets.make(List.of("127.0.0.1")),
+            () -> ModelFile.open(Path.of("/nowhere")),
             () -> ParamdServer.start(new ServerOptions()));
     for (int i = 0; i < 2; i++) {
       for (Runnable way : ways) {
@@ -70,6 +76,22 @@ class JvmTest {
         } catch (ParamdException e) {
           System.out.println(e.code() + " " + e.getMessage());
         }
+      }
+    }
+  }
+
+  /** Descriptors and resident kilobytes after each of many workers whose buffers nobody but the collector frees. */
+  static void buffers(String server) throws Exception {
+    final int floats = 4_000_000;
+    final ModelSpec spec = new ModelSpec("large").tensor("w", floats).algorithm("downpour");
+    for (int i = 0; i < 60; i++) {
+      try (Worker worker =
+          Worker.join(new WorkerOptions(server, "large", "a").create(spec).transport(i % 2 == 0 ? "shm" : "grpc"))) {
+        worker.initialize(worker.commitBuffer(), Await.TIMEOUT);
+        worker.pull(worker.centerBuffer(), Await.TIMEOUT);
+      }
+      try (var descriptors = Files.list(Path.of("/proc/self/fd"))) {
+        System.out.println(descriptors.count() + " " + residentNow());
       }
     }
   }
@@ -87,6 +109,17 @@ class JvmTest {
     final float[] floats = new float[FLOATS];
     worker.initialize(floats, Await.TIMEOUT);
     worker.exchange(floats.clone(), floats, Await.TIMEOUT);
+  }
+
+  /** Loses its daemon, which the thread of heartbeats tells. */
+  static void tell() throws Exception {
+    final CollectedLog log = new CollectedLog();
+    final ParamdServer own = ParamdServer.start(new ServerOptions().flags(List.of("--lease=600ms")));
+    final ModelSpec spec = new ModelSpec("m").tensor("w", 1).algorithm("downpour");
+    final Worker worker = Worker.join(new WorkerOptions(own.address(), "m", "a").create(spec).log(log));
+    ProcessHandle.of(own.pid()).orElseThrow().destroyForcibly();
+    Await.until("it is told", () -> log.lines().stream().anyMatch(line -> line.contains("heartbeat")));
+    worker.close();
   }
 
   /** A network in native code, then one behind Java's interface. */
@@ -162,6 +195,10 @@ class JvmTest {
   /** Kilobytes that this process holds. */
   static long resident() throws Exception {
     System.gc();
+    return residentNow();
+  }
+
+  static long residentNow() throws Exception {
     try (var lines = Files.lines(Path.of("/proc/self/status"))) {
       final String line = lines.filter(text -> text.startsWith("VmRSS:")).findFirst().orElseThrow();
       return Long.parseLong(line.replaceAll("\\D", ""));
@@ -201,8 +238,8 @@ class JvmTest {
         .invoke(worker, new float[FLOATS], Duration.ofSeconds(30));
   }
 
-  /** Joins and commits in two loaders of {@code classes}, and in {@code other}; returns the first loader. */
-  static WeakReference<ClassLoader> commitInThree(String server, Path classes, ClassLoader other) throws Exception {
+  /** Joins and commits in two loaders of {@code classes}, and in {@code other}; returns the two. */
+  static List<WeakReference<ClassLoader>> commitInThree(String server, Path classes, ClassLoader other) throws Exception {
     try (URLClassLoader a = loader(classes);
         URLClassLoader b = loader(classes);
         AutoCloseable first = joinIn(a, server, "a");
@@ -213,7 +250,7 @@ class JvmTest {
         commit(second);
         commit(third);
       }
-      return new WeakReference<>(a);
+      return List.of(new WeakReference<>(a), new WeakReference<>(b));
     }
   }
 
@@ -221,13 +258,17 @@ class JvmTest {
     try (Worker own = join(server, "grpc");
         URLClassLoader other = loader(otherVersion)) {
       use(own);
-      final WeakReference<ClassLoader> closed = commitInThree(server, classes, other);
-      Await.until(
-          "the class loader goes",
-          () -> {
-            System.gc();
-            return closed.get() == null;
-          });
+      // As a container does that reloads its program.
+      for (int i = 0; i < 3; i++) {
+        final List<WeakReference<ClassLoader>> closed = commitInThree(server, classes, other);
+        Await.until(
+            "the class loaders go",
+            () -> {
+              System.gc();
+              return closed.stream().allMatch(loader -> loader.get() == null);
+            });
+      }
+      Await.until("their copies of native code go", () -> copiesOfOurOwn() == 2);
       try (AutoCloseable again = joinIn(other, server, "d")) {
         commit(again);
       }
@@ -241,8 +282,16 @@ class JvmTest {
       }
     }
     System.out.println("copies of gRPC: " + copies.size());
-    System.out.println(
-        "copies of our own: " + libraries().stream().filter(path -> path.endsWith("/libparamd_jni.so")).count());
+    System.out.println("copies of our own: " + copiesOfOurOwn());
+  }
+
+  /** In the memory of this process: one a class loader that lives. */
+  static long copiesOfOurOwn() {
+    try {
+      return libraries().stream().filter(path -> path.endsWith("/libparamd_jni.so")).count();
+    } catch (Exception e) {
+      throw new AssertionError(e);
+    }
   }
 
   /** Runs {@link Child}, and returns its output once it ended with {@code exitCode}. */
@@ -272,7 +321,7 @@ class JvmTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"leave open", "train"})
+  @ValueSource(strings = {"leave open", "train", "tell"})
   void theJvmFindsNothingWrongWithOurCalls(String task) throws Exception {
     final String output = runWithServer(0, List.of("-Xcheck:jni"), task);
     assertFalse(output.contains("WARNING") || output.contains("FATAL"), output);
@@ -317,7 +366,7 @@ class JvmTest {
     final List<String> temporary = List.of("-Djava.io.tmpdir=" + folder);
     try (ChildJvm child = new ChildJvm(withoutExecution(folder), temporary, Child.class, "refused", "127.0.0.1:1")) {
       final List<String> lines = child.readAll().lines().toList();
-      assertEquals(10, lines.size(), lines::toString);
+      assertEquals(14, lines.size(), lines::toString);
       for (String line : lines) {
         assertTrue(line.startsWith("UNAVAILABLE can't "), line);
         assertTrue(line.contains("programs may be executed") && line.contains("-Dparamd.native.dir=FOLDER"), line);
@@ -340,6 +389,38 @@ class JvmTest {
     for (String line : output.lines().toList()) {
       assertTrue(line.startsWith("UNAVAILABLE can't ") && line.contains("paramd.native.dir (" + gone + ")"), line);
     }
+  }
+
+  @Test
+  void classesThatWereMovedAreToldSo() {
+    final ParamdException thrown =
+        assertThrows(
+            ParamdException.class, () -> NativeLibrary.checkName("shaded.paramd.Native"));
+    assertEquals(ParamdException.Code.UNAVAILABLE, thrown.code());
+    assertTrue(thrown.getMessage().contains("shaded.paramd.Native") && thrown.getMessage().contains("relocation"));
+  }
+
+  @Test
+  void aLibraryThatIsNotOursIsToldInItsPlace(@TempDir Path folder) throws Exception {
+    Files.copy(Path.of("/lib/x86_64-linux-gnu/libm.so.6"), folder.resolve("libparamd_jni.so"));
+    final String output = run(0, List.of("-Djava.library.path=" + folder), "refused", "127.0.0.1:1");
+    assertTrue(output.startsWith("UNAVAILABLE libparamd_jni.so from java.library.path is of another version"), output);
+    assertFalse(output.contains("Error"), output);
+  }
+
+  @Test
+  void closedWorkersKeepNoDescriptorsAndNotMuchMemory() throws Exception {
+    final List<long[]> all =
+        runWithServer(0, List.of(), "buffers")
+            .lines()
+            .map(line -> Arrays.stream(line.split(" ")).mapToLong(Long::parseLong).toArray())
+            .toList();
+    assertEquals(60, all.size());
+    final long descriptors = all.get(59)[0] - all.get(9)[0];
+    assertTrue(descriptors < 5, "more descriptors: " + descriptors);
+    // 60 times 32 MB would be 1.9 GB.
+    final long most = all.stream().mapToLong(line -> line[1]).max().orElseThrow();
+    assertTrue(most < 800_000, "kB resident: " + most);
   }
 
   @Test
@@ -397,7 +478,7 @@ class JvmTest {
     final Path classes = Path.of(Worker.class.getProtectionDomain().getCodeSource().getLocation().toURI());
     copyAsOtherVersion(classes, folder);
     assertEquals(
-        "copies of gRPC: 2\ncopies of our own: 4\n",
+        "copies of gRPC: 2\ncopies of our own: 2\n",
         runWithServer(0, List.of(), "class loaders", classes.toString(), folder.toString()));
   }
 }

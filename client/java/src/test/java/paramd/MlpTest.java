@@ -124,7 +124,7 @@ class MlpTest {
           ParamdException.Code.INVALID_ARGUMENT,
           assertThrows(ParamdException.class, () -> mlp.trainOnBatch(batch)).code());
       assertThrows(
-          IllegalArgumentException.class,
+          ParamdException.class,
           () -> mlp.predict(FloatBuffer.allocate(3), 1, FloatBuffer.allocate(2)));
     }
   }

@@ -10,8 +10,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.time.Duration;
 import java.util.Random;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -336,8 +339,9 @@ class TrainingTest extends ServerTest {
 
   @Test
   void aDirectBufferIsAskedFor() {
-    assertThrows(
-        IllegalArgumentException.class,
+    final ParamdException thrown =
+        assertThrows(
+        ParamdException.class,
         () ->
             Training.run(
                 options("heap"),
@@ -349,5 +353,76 @@ class TrainingTest extends ServerTest {
                   }
                 },
                 new Points()));
+    assertEquals(ParamdException.Code.INVALID_ARGUMENT, thrown.code());
+  }
+
+  @Test
+  void aDaemonThatIsGoneIsReportedInTime() {
+    final ParamdServer own = ParamdServer.start(new ServerOptions());
+    final long[] killed = new long[1];
+    final Line line =
+        new Line() {
+          private int steps;
+
+          @Override
+          public double[] trainOnBatch(Batch batch) throws Exception {
+            if (++steps == 7) {
+              ProcessHandle.of(own.pid()).orElseThrow().destroyForcibly();
+              own.onExit().join();
+              killed[0] = System.nanoTime();
+            }
+            return super.trainOnBatch(batch);
+          }
+        };
+    final WorkerOptions options =
+        new WorkerOptions(own.address(), "gone", "a")
+            .create(new ModelSpec("gone").tensor("w").tensor("b").algorithm("downpour"))
+            .rpcTimeout(Duration.ofMillis(500));
+    final ParamdException thrown =
+        assertThrows(
+            ParamdException.class, () -> Training.run(options, new TrainOptions(), line, new Points()));
+    assertEquals(ParamdException.Code.UNAVAILABLE, thrown.code());
+    assertTrue(System.nanoTime() - killed[0] < 5e9);
+  }
+
+  @Test
+  void aNegativeNumberOfBatchesIsRefused() {
+    final ParamdException negative =
+        failure(
+            "negative",
+            new Line(),
+            new Points() {
+              @Override
+              public long batchesPerEpoch() {
+                return -1;
+              }
+            });
+    assertEquals(ParamdException.Code.INVALID_ARGUMENT, negative.code());
+    assertTrue(negative.getMessage().contains("batchesPerEpoch() is -1"), negative.getMessage());
+  }
+
+  @Test
+  void aTrainingOnAThreadOfItsOwnCanBeCancelled() throws Exception {
+    assertEquals(50, Training.runAsync(options("async"), new TrainOptions(), new Line(), new Points()).get().steps());
+    final CountDownLatch ended = new CountDownLatch(1);
+    final CountDownLatch blocks = new CountDownLatch(1);
+    final Line line =
+        new Line() {
+          @Override
+          public double[] trainOnBatch(Batch batch) throws Exception {
+            blocks.countDown();
+            try {
+              Thread.sleep(Long.MAX_VALUE);
+            } finally {
+              ended.countDown();
+            }
+            return super.trainOnBatch(batch);
+          }
+        };
+    final CompletableFuture<TrainSummary> training =
+        Training.runAsync(options("async"), new TrainOptions(), line, new Points());
+    blocks.await();
+    training.cancel(true);
+    assertTrue(ended.await(Await.TIMEOUT.toSeconds(), TimeUnit.SECONDS));
   }
 }

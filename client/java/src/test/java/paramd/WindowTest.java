@@ -103,7 +103,7 @@ class WindowTest extends ServerTest {
   void anErrorEndsAWindowAndAbandoningItReportsWhatWasExchanged() {
     final FloatBuffer all = direct(5);
     try (Worker worker = join("ends", "downpour", "auto")) {
-      assertThrows(IllegalArgumentException.class, () -> worker.window(new WindowOptions(), FloatBuffer.allocate(5)));
+      assertThrows(ParamdException.class, () -> worker.window(new WindowOptions(), FloatBuffer.allocate(5)));
       assertEquals(
           ParamdException.Code.INVALID_ARGUMENT,
           assertThrows(ParamdException.class, () -> worker.window(new WindowOptions(), direct(4))).code());

@@ -13,6 +13,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import org.junit.jupiter.api.BeforeEach;
@@ -150,9 +152,9 @@ class WorkerTest extends ServerTest {
           assertArrayEquals(new float[] {-1, -1, 4 * sum, 5 * sum, 6 * sum, -1, -1, -1}, all);
         }
       }
-      assertThrows(
-          IllegalArgumentException.class,
-          () -> worker.pull(FloatBuffer.wrap(new float[3]).asReadOnlyBuffer(), TIMEOUT));
+      assertEquals(
+          ParamdException.Code.INVALID_ARGUMENT,
+          codeOf(() -> worker.pull(FloatBuffer.wrap(new float[3]).asReadOnlyBuffer(), TIMEOUT)));
     }
   }
 
@@ -174,6 +176,82 @@ class WorkerTest extends ServerTest {
     assertEquals(999, center.get(999));
     try (Admin admin = Admin.connect(server.address(), TIMEOUT)) {
       assertEquals(0, admin.model(model).liveWorkers());
+    }
+  }
+
+  @Test
+  void buffersCanBeGivenBackAtOnce() {
+    final Worker worker = Worker.join(options("a", 1000).transport("shm"));
+    worker.initialize(new float[1000], TIMEOUT);
+    final FloatBuffer update = worker.commitBuffer();
+    final FloatBuffer center = worker.centerBuffer();
+    update.put(7, 7);
+    worker.exchange(update, center, TIMEOUT);
+    final long before = Lingering.bytes();
+    worker.close();
+    assertEquals(7, center.get(7));
+    assertEquals(before + 2 * 1000 * Float.BYTES, Lingering.bytes());
+    worker.closeWithBuffers();
+    worker.closeWithBuffers();
+    assertEquals(0, center.get(7));
+    assertEquals(0, update.get(7));
+    assertEquals(before, Lingering.bytes());
+  }
+
+  @Test
+  void callsOnThreadsOfTheirOwnCompleteAndCanBeCancelled() throws Exception {
+    try (Worker worker = Worker.joinAsync(options("a", 3)).get()) {
+      final FloatBuffer center = direct(3, ByteOrder.nativeOrder());
+      final CompletableFuture<Exchanged> waiting = worker.pullAsync(center, null);
+      Await.until("the pull waits", () -> Thread.getAllStackTraces().keySet().stream().anyMatch(WorkerTest::pulls));
+      assertTrue(waiting.cancel(true));
+      Await.until("it ends", () -> Thread.getAllStackTraces().keySet().stream().noneMatch(WorkerTest::pulls));
+      worker.initialize(new float[3], TIMEOUT);
+      assertEquals(1, worker.commitAsync(FloatBuffer.wrap(new float[] {1, 2, 3}), TIMEOUT).get().version());
+      assertEquals(2, worker.exchangeAsync(FloatBuffer.wrap(new float[3]), center, TIMEOUT).get().version());
+      assertEquals(3, center.get(2));
+      final ExecutionException thrown =
+          assertThrows(
+              ExecutionException.class, () -> worker.commitAsync(FloatBuffer.wrap(new float[4]), TIMEOUT).get());
+      assertInstanceOf(ParamdException.class, thrown.getCause());
+    }
+    final CompletableFuture<Worker> never =
+        Worker.joinAsync(new WorkerOptions("127.0.0.1:1", "m", "a").joinTimeout(null));
+    never.cancel(true);
+    assertTrue(never.isCancelled());
+  }
+
+  private static boolean pulls(Thread thread) {
+    return Arrays.stream(thread.getStackTrace()).anyMatch(frame -> frame.getMethodName().equals("workerPull"));
+  }
+
+  @Test
+  void aLoggerIsToldOfWhatWorkersWaitFor() {
+    final CollectedLog log = new CollectedLog();
+    codeOf(
+        () ->
+            Worker.join(
+                new WorkerOptions("127.0.0.1:1", "m", "a").joinTimeout(Duration.ofMillis(200)).log(log)));
+    assertTrue(
+        log.lines().stream().anyMatch(line -> line.startsWith("INFO worker 'a' of 'm': join: waiting for the server")),
+        () -> log.lines().toString());
+  }
+
+  @Test
+  void aFarewellToADaemonThatIsGoneTakesNoLongerThanItMay() {
+    final ParamdServer own = ParamdServer.start(new ServerOptions());
+    final ModelSpec spec = new ModelSpec(model).tensor("w", 3).algorithm("downpour");
+    final WorkerOptions options = new WorkerOptions(own.address(), model, "a").create(spec);
+    try (Worker patient = Worker.join(options);
+        Worker hasty =
+            Worker.join(
+                new WorkerOptions(own.address(), model, "b").rpcTimeout(Duration.ofMillis(300)))) {
+      ProcessHandle.of(own.pid()).orElseThrow().destroyForcibly();
+      own.onExit().join();
+      final long begin = System.nanoTime();
+      assertThrows(ParamdException.class, hasty::leave);
+      assertThrows(ParamdException.class, () -> patient.leave(Duration.ofMillis(300)));
+      assertTrue(System.nanoTime() - begin < 5e9);
     }
   }
 
