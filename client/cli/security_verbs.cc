@@ -1,4 +1,6 @@
 // Certificates and tokens for a first cluster. These verbs speak to no server.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include "client/cli/verbs.h"
 #include "files/watched_file.h"
 #include "files/whole_file.h"
+#include "process/system_call.h"
 #include "security/authority.h"
 #include "security/tokens.h"
 
@@ -32,6 +35,24 @@ absl::Status WritePublic(const std::string& path, const std::string& text) {
   if (auto status = file->Write(text); !status.ok()) return status;
   return file->Publish();
 }
+
+// While files of a folder are read, changed and written by one paramctl, others wait.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : fd_(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    // Where that can't be had, what is to be written there can't be either, or nobody else is there.
+    if (fd_ >= 0) RetryInterrupted([this] { return flock(fd_, LOCK_EX); });
+  }
+  ~FolderLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  const int fd_;
+};
 
 // A new file may be read by its owner alone; one that is there keeps its mode.
 absl::Status WritePrivate(const std::string& path, const std::string& text) {
@@ -90,12 +111,13 @@ absl::Status InitTls(const Arguments& arguments, const Output& to) {
   const auto days = arguments.Integer("days", kDefaultDays, 1);
   if (!days.ok()) return days.status();
   if (*days > kAuthorityDays) {
-    return absl::InvalidArgumentError(absl::StrCat("--days=", *days, ": the authority itself is good for ",
-                                                   kAuthorityDays, " days; give at most as many"));
+    return UsageError(absl::StrCat("--days=", *days, ": the authority itself is good for ", kAuthorityDays,
+                                   " days; give at most as many"));
   }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
+  const FolderLock lock(folder);
   const auto authority = FindOrCreateAuthority(folder);
   if (!authority.ok()) return authority.status();
 
@@ -131,6 +153,7 @@ absl::Status AddToken(const Arguments& arguments, const Output& to) {
   const auto made = MakeToken(arguments.operands()[0], arguments.operands()[1], arguments.Value("models"));
   if (absl::IsInvalidArgument(made.status())) return UsageError(std::string(made.status().message()));
   if (!made.ok()) return made.status();
+  const FolderLock lock(std::filesystem::path(path).parent_path().string());
   std::string lines = "# NAME ROLE SHA-256 [MODELS]; see docs/security.md\n";
   if (std::filesystem::exists(path)) {
     auto text = ReadSmall(path);

@@ -14,6 +14,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
@@ -507,6 +510,24 @@ TEST_CASE("Every verb has a help page, which needs no server") {
                Catch::Contains("Usage: paramctl " + verb) && Catch::Contains("Example:\n  paramctl " + verb));
   }
   CHECK(err.str().empty());
+}
+
+TEST_CASE("tokens that are made at once are all in the file") {
+  const House house;
+  std::vector<Result> results(8);
+  {
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < results.size(); ++i) {
+      threads.emplace_back([&, i] {
+        results[i] = house.Run({"new-token", absl::StrCat("t", i), "reader", house.File("tokens")});
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (const Result& result : results) CHECK(result.exit_code == 0);
+  const std::string text = ReadFile(house.File("tokens"));
+  for (size_t i = 0; i < results.size(); ++i) CHECK(absl::StrContains(text, absl::StrCat("t", i, " reader ")));
+  CHECK(house.Run({"init-tls", house.File("tls"), "--days=99999999"}).exit_code == 2);
 }
 
 TEST_CASE("init-tls and new-token make all that a daemon and its clients need") {
