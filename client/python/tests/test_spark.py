@@ -1,7 +1,10 @@
 import os
 import re
+import signal
 import subprocess
 import sys
+import textwrap
+import time
 
 import pytest
 from conftest import EXAMPLES, MNIST
@@ -11,6 +14,13 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import MinMaxScaler
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+
+def wait_until(condition):
+    deadline = time.monotonic() + 180
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
 
 def accuracy(predictions):
     return MulticlassClassificationEvaluator(metricName="accuracy").evaluate(predictions)
@@ -88,3 +98,45 @@ def test_the_example_can_be_submitted():
         text=True,
     ).stdout
     assert float(re.search(r"test accuracy (\S+) %", output).group(1)) >= 95
+
+
+def test_ctrl_c_ends_a_fit_and_its_daemon(tmp_path):
+    script = tmp_path / "endless.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            from paramd.spark import ParamdClassifier, jar_path
+            from pyspark.ml.linalg import Vectors
+            from pyspark.sql import SparkSession
+
+            builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+            spark = builder.config("spark.jars", jar_path()).getOrCreate()
+            rows = spark.createDataFrame([(float(i % 2), Vectors.dense(i)) for i in range(100)], ["label", "features"])
+            try:
+                ParamdClassifier(numWorkers=2, maxIter=10**9).fit(rows)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            input()
+            print(spark.range(7).count(), "rows")
+            """
+        )
+    )
+    # A process group of its own, all of which a terminal's Ctrl-C reaches.
+    child = subprocess.Popen(
+        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+    def daemons():
+        group = subprocess.run(["ps", "-o", "comm=", "-g", str(child.pid)], stdout=subprocess.PIPE, text=True).stdout
+        return group.split().count("paramd")
+
+    try:
+        wait_until(lambda: daemons() == 1)
+        os.killpg(child.pid, signal.SIGINT)
+        assert child.stdout.readline() == "interrupted\n"
+        wait_until(lambda: daemons() == 0)
+        # And the session goes on.
+        assert child.communicate("\n", timeout=60)[0] == "7 rows\n"
+    finally:
+        if child.poll() is None:
+            child.kill()

@@ -22,6 +22,7 @@ private[spark] final class Fit(context: SparkContext, params: ParamdParams, desc
   import params._
 
   private val tag = s"paramd-${UUID.randomUUID()}"
+  @volatile private var cause: Option[String] = None // of the jobs' being cancelled
 
   /**
    * What `jobs` give, which Spark's UI shows under the description. Waits for none of its tasks if that fails.
@@ -51,14 +52,15 @@ private[spark] final class Fit(context: SparkContext, params: ParamdParams, desc
    */
   def train(spec: String => ModelSpec, floats: Int, tasks: (Daemon, String) => RDD[Long]): Trained =
     Using.resource(Daemon(context, getServer, security, getInsecure)) { daemon =>
-      daemon.ended.thenRun(() => context.cancelJobsWithTag(tag, daemon.obituary))
+      daemon.ended.thenRun(() => cancel(daemon.obituary))
       try
         Using.resource(connect(daemon)) { admin =>
           val name = if (getModelName.isEmpty) s"$uid-${UUID.randomUUID()}" else getModelName
           create(admin, spec(name), name)
           var trained = false
           try {
-            val rows = tasks(daemon, name).collect()
+            val told = new Progress(admin, name, getMaxIter, getBatchSize, cancel)
+            val rows = Using.resource(told)(_ => tasks(daemon, name).collect())
             val result = fetch(admin, name, floats, rows)
             trained = true
             result
@@ -68,10 +70,16 @@ private[spark] final class Fit(context: SparkContext, params: ParamdParams, desc
           }
         }
       catch {
-        case NonFatal(e) if daemon.ended.isDone =>
-          throw new ParamdException(ParamdException.Code.UNAVAILABLE, daemon.obituary, e)
+        case NonFatal(e) if daemon.ended.isDone || cause.isDefined =>
+          throw new ParamdException(ParamdException.Code.UNAVAILABLE, cause.getOrElse(daemon.obituary), e)
       }
     }
+
+  /** Ends the jobs that run, for that reason. */
+  private def cancel(reason: String): Unit = {
+    cause = cause.orElse(Some(reason))
+    context.cancelJobsWithTag(tag, reason)
+  }
 
   private def connect(daemon: Daemon): Admin = {
     // The timeout of a connection is that of its calls, which may take longer.

@@ -63,6 +63,24 @@ final class ExecutorLossTest {
     }
   }
 
+  /** None of them at the begin; two once there are tasks for them. */
+  @Test
+  void aFitTrainsOnExecutorsThatComeWithItsTasks() throws Exception {
+    final Map<String, String> dynamic =
+        Map.of(
+            "spark.dynamicAllocation.enabled", "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled", "true",
+            "spark.dynamicAllocation.initialExecutors", "0",
+            "spark.dynamicAllocation.executorIdleTimeout", "1s",
+            "spark.scheduler.minRegisteredResourcesRatio", "0");
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, dynamic)) {
+      final ParamdTrainingSummary summary =
+          new ParamdClassifier().setNumWorkers(2).setParallelismFactor(2).setMaxIter(5).fit(Mnist.train(cluster, 2000)).summary();
+      assertEquals(4, summary.numWorkers());
+      assertEquals(2000, summary.rows());
+    }
+  }
+
   private static boolean bothTrain(Admin admin) {
     try {
       final ModelInfo model = admin.model("mnist");

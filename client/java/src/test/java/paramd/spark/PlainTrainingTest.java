@@ -2,6 +2,7 @@ package paramd.spark;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -16,6 +17,7 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.SparkException;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.JavaFutureAction;
@@ -36,8 +38,12 @@ import paramd.ParamdException;
 import paramd.ParamdServer;
 import paramd.ServerOptions;
 import paramd.TrainOptions;
+import paramd.TrainSummary;
 import paramd.Worker;
 import paramd.WorkerOptions;
+import scala.Function1;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag$;
 
 /** Workers in tasks of one's own, without the estimator. */
 @Tag("spark")
@@ -193,6 +199,70 @@ final class PlainTrainingTest {
         assertTrue(e.getMessage().contains("can't join because incarnation " + newer.incarnation()), e.getMessage());
       }
     }
+  }
+
+  /** As a fit's tasks do first. */
+  @Test
+  void aFitsSpeculativeAttemptWaitsForTheFirstOneUntilThatFails() throws IOException {
+    final Signals signals = new Signals(folder.toString());
+    try (TwoHosts hosts = new TwoHosts();
+        Cluster cluster = new Cluster(hosts.master(), SPECULATION)) {
+      run(
+          cluster,
+          (partition, ignored) -> {
+            final int attempt = TaskContext.get().attemptNumber();
+            signals.give("begins " + partition + attempt);
+            TaskWorker$.MODULE$.awaitTurn();
+            signals.give("trains " + partition + attempt);
+            if (partition == 0 && attempt == 0) {
+              signals.await("begins 01");
+              assertFalse(signals.given("trains 01"));
+              throw new IllegalStateException("this attempt was made to fail");
+            }
+            return List.of(partition).iterator();
+          });
+      assertTrue(signals.given("trains 01"));
+    }
+  }
+
+  /** One that fails takes the others of its stage with it, and all begin again. */
+  @Test
+  void aBarrierStageTrainsAgainAfterAFailure() throws IOException {
+    admin.createModel(new ModelSpec("regression").tensor("weights", Regression.WEIGHTS).algorithm("downpour"));
+    final String address = server.address();
+    try (Cluster cluster = new Cluster(Cluster.LOCAL, Map.of())) {
+      final Function1<scala.collection.Iterator<Integer>, scala.collection.Iterator<Long>> task =
+          (Function1<scala.collection.Iterator<Integer>, scala.collection.Iterator<Long>> & Serializable)
+              ignored -> {
+                final BarrierTaskContext context = BarrierTaskContext.get();
+                context.barrier();
+                final TrainSummary summary =
+                    TaskWorker.train(
+                        TaskWorker.options(address, "regression"),
+                        new TrainOptions().epochs(5).learningRate(0.02),
+                        new Regression(),
+                        new Regression.Samples(context.partitionId()));
+                if (context.stageAttemptNumber() == 0 && context.partitionId() == 1) {
+                  throw new IllegalStateException("this attempt was made to fail");
+                }
+                // Spark runs no stage again of which a task has given its result.
+                context.barrier();
+                return CollectionConverters.asScala(List.of(summary.steps()).iterator());
+              };
+      final List<Long> steps =
+          cluster
+              .context()
+              .parallelize(List.of(0, 1), 2)
+              .rdd()
+              .barrier()
+              .mapPartitions(task, false, ClassTag$.MODULE$.<Long>apply(Long.class))
+              .toJavaRDD()
+              .collect();
+      assertEquals(List.of(1000L, 1000L), steps);
+    }
+    final float[] center = new float[Regression.WEIGHTS];
+    admin.pull("regression", center);
+    assertArrayEquals(new float[] {1, 2, 3, 4}, center, 0.01f);
   }
 
   @Test
