@@ -11,7 +11,7 @@ using paramd::jni::Guarded;
 
 namespace {
 
-constexpr jsize kBatchFields = 5;
+constexpr jsize kBatchFields = 9;
 
 // The environment of this thread. One of native code's is attached as a daemon, until it ends; null if it can't be.
 JNIEnv* Attach(JavaVM* vm) {
@@ -174,7 +174,26 @@ class Calls {
               .feature_floats = static_cast<size_t>(fields[2]),
               .labels = As<const float>(fields[3]),
               .label_floats = static_cast<size_t>(fields[4])};
+    if (fields[5] >= 0) AddSparseRows(fields + 5, batch);
     return PARAMD_OK;
+  }
+
+  // As an mlp takes them. `fields`: the number of values, and where starts, columns and values are.
+  void AddSparseRows(const jlong* fields, paramd_batch* batch) {
+    lengths_[0] = batch->rows + 1;
+    lengths_[1] = fields[0];
+    const auto input = [&](int i, paramd_type type, const int64_t* length) {
+      inputs_[i] = {.type = type,
+                    .shape = length,
+                    .rank = 1,
+                    .values = As<const void>(fields[1 + i]),
+                    .count = static_cast<size_t>(*length)};
+    };
+    input(0, PARAMD_INT32, &lengths_[0]);
+    input(1, PARAMD_INT32, &lengths_[1]);
+    input(2, PARAMD_FLOAT32, &lengths_[1]);
+    batch->inputs = inputs_;
+    batch->input_count = std::size(inputs_);
   }
 
   paramd_code Rewind(int64_t epoch, char* message, size_t size) {
@@ -202,6 +221,8 @@ class Calls {
   jobject calls_ = nullptr;
   jdoubleArray results_ = nullptr;
   jlongArray batch_ = nullptr;
+  int64_t lengths_[2] = {};  // of what next_ gave last
+  paramd_input inputs_[3] = {};
   jmethodID train_on_batch_ = nullptr;
   jmethodID learning_rate_ = nullptr;
   jmethodID set_learning_rate_ = nullptr;

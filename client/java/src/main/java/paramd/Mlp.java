@@ -84,7 +84,8 @@ public final class Mlp implements Trainable, AutoCloseable {
 
   @Override
   public double[] trainOnBatch(Batch batch) {
-    Arguments.given(batch, "batch");
+    Arguments.check(
+        !Arguments.given(batch, "batch").isSparse(), "sparse rows are trained by Training.run; give this call dense ones");
     final double[] results = new double[1 + metrics.length];
     final long address = mlp.acquire();
     try {

@@ -80,7 +80,10 @@ final class TrainingCalls {
     inModel(() -> model.setLearningRate(learningRate));
   }
 
-  /** Sets rows, address of features, their number, address of labels, their number; rows −1 at the epoch's end. */
+  /**
+   * Sets rows, address of features, their number, address of labels, their number; rows −1 at the epoch's end. Of sparse
+   * rows then the number of values, else −1, and the addresses of starts, columns and values.
+   */
   int next(long[] batch) {
     return inSource(
         () -> {
@@ -90,6 +93,10 @@ final class TrainingCalls {
             return;
           }
           if (model != null) {
+            if (read.isSparse()) {
+              throw new ParamdException(
+                  ParamdException.Code.INVALID_ARGUMENT, "the source gives sparse rows, which only an Mlp takes");
+            }
             inputs.add(read.inputs());
           }
           batch[0] = read.rows();
@@ -97,6 +104,10 @@ final class TrainingCalls {
           batch[2] = read.features().limit();
           batch[3] = Native.address(read.labels());
           batch[4] = read.labels().limit();
+          batch[5] = read.isSparse() ? read.values().limit() : -1;
+          batch[6] = Native.address(read.rowStarts());
+          batch[7] = Native.address(read.columns());
+          batch[8] = Native.address(read.values());
         });
   }
 

@@ -22,8 +22,8 @@ import scala.util.hashing.MurmurHash3
  * Each epoch has the rows in an order of its own, in minibatches whose sizes differ by one at most. The order depends on
  * the seed and on which rows there are, not on how they came.
  *
- * A minibatch has features [rows, features], and labels [rows, labels], after which come, if rows are weighted, the
- * weights [rows].
+ * A minibatch has features [rows, features], as sparse rows if few of the partition's are not 0, and labels [rows,
+ * labels], after which come, if rows are weighted, the weights [rows].
  */
 private[spark] final class SpooledPartition(
     rows: Iterator[TrainingRow],
@@ -41,9 +41,10 @@ private[spark] final class SpooledPartition(
   private val headerBytes = Integer.BYTES + (labels + 1) * FloatBytes
   private val channel = open()
   private val offsets = new ArrayBuilder.ofLong // of each row's record, and of the file's end
+  private var nonzeros = 0L // in all rows
 
-  private val trained = new Minibatches
-  private val validated = new Minibatches
+  private val trained = new Minibatches(mayBeSparse = true)
+  private val validated = new Minibatches(mayBeSparse = false)
 
   /** The rows that are trained. */
   val size: Int =
@@ -57,10 +58,11 @@ private[spark] final class SpooledPartition(
     }
 
   private val records = offsets.result()
+  private val sparse = features >= SparseFeatures && nonzeros <= (records.length - 1L) * features / SparseFactor
   trained.arrange()
   validated.arrange()
 
-  /** Those that are not trained, in an order that is always the same. */
+  /** Those that are not trained, in an order that is always the same; never as sparse rows. */
   def validation: BatchSource = validated
 
   override def batchesPerEpoch: Long = trained.batchesPerEpoch
@@ -95,13 +97,14 @@ private[spark] final class SpooledPartition(
           s"a row has ${vector.size} features, others $features: give all rows of the features column the same size"
         )
       }
-      val nonzeros = vector.numNonzeros
-      val all = nonzeros > features / 2
-      val bytes = headerBytes + (if (all) features.toLong else 2L * nonzeros) * FloatBytes
+      val own = vector.numNonzeros
+      nonzeros += own
+      val all = own > features / 2
+      val bytes = headerBytes + (if (all) features.toLong else 2L * own) * FloatBytes
       if (buffer.remaining < bytes) flush()
       if (buffer.capacity < bytes) buffer = allocate(Math.toIntExact(bytes))
       val begin = buffer.position()
-      buffer.putInt(if (all) -1 else nonzeros)
+      buffer.putInt(if (all) -1 else own)
       row.labels.foreach(buffer.putFloat)
       buffer.putFloat(row.weight)
       if (all) {
@@ -133,7 +136,7 @@ private[spark] final class SpooledPartition(
   }
 
   /** Some of the rows, by their numbers. */
-  private final class Minibatches extends BatchSource {
+  private final class Minibatches(mayBeSparse: Boolean) extends BatchSource {
     private val added = new ArrayBuilder.ofInt
     private val hashes = new ArrayBuilder.ofLong
     private var arranged = Array.empty[Int]
@@ -183,17 +186,13 @@ private[spark] final class SpooledPartition(
       if (batch == batchesPerEpoch) return false
       val begin = beginOf(batch)
       val count = beginOf(batch + 1) - begin
-      fill(begin, count, to)
+      if (sparse && mayBeSparse) fillSparse(begin, count, to) else fill(begin, count, to)
       batch += 1
       true
     }
 
     private def fill(begin: Int, count: Int, to: Batch): Unit = {
-      if (count.toLong * features > MaxFloats) {
-        throw new IllegalArgumentException(
-          s"a minibatch of $count rows with $features features is larger than 2 GB: set batchSize to at most ${MaxFloats / features}"
-        )
-      }
+      if (count.toLong * features > MaxFloats) throw tooLarge(count, features)
       to.resize(count, count * features, count * labelFloats)
       for (i <- 0 until count) {
         load(order(begin + i))
@@ -207,6 +206,32 @@ private[spark] final class SpooledPartition(
         }
       }
     }
+
+    private def fillSparse(begin: Int, count: Int, to: Batch): Unit = {
+      // A row's record is at least as long as its values.
+      val most = (begin until begin + count).map(i => recordBytes(order(i)) / FloatBytes.toLong).sum
+      if (most > MaxFloats) throw tooLarge(count, (most / count).toInt)
+      to.resizeSparse(count, most.toInt, count * labelFloats)
+      var next = 0
+      for (i <- 0 until count) {
+        to.rowStarts.put(i, next)
+        load(order(begin + i))
+        copyLabels(i, count, to)
+        val values = loadedValues
+        for (j <- 0 until (if (loadedNonzeros < 0) features else loadedNonzeros)) {
+          to.columns.put(next, if (loadedNonzeros < 0) j else loadedIndex(j))
+          to.values.put(next, values.get(j))
+          next += 1
+        }
+      }
+      to.rowStarts.put(count, next)
+      to.columns.limit(next)
+      to.values.limit(next)
+    }
+
+    private def tooLarge(rows: Int, floats: Int) = new IllegalArgumentException(
+      s"a minibatch of $rows rows with $floats features is larger than 2 GB: set batchSize to at most ${MaxFloats / floats}"
+    )
 
     private def copyLabels(row: Int, rows: Int, to: Batch): Unit = {
       for (i <- 0 until labels) to.labels.put(row * labels + i, record.getFloat(Integer.BYTES + i * FloatBytes))
@@ -233,6 +258,9 @@ private[spark] final class SpooledPartition(
 
 private[spark] object SpooledPartition {
   private val BufferBytes = 1 << 20
+  // Where products of sparse rows begin to be faster than those of dense ones.
+  private val SparseFeatures = 256
+  private val SparseFactor = 8
   // Of a buffer's bytes there are 2^31 − 1 at most.
   private val MaxFloats = Int.MaxValue / FloatBytes
 

@@ -2,6 +2,7 @@ package paramd.spark;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -77,6 +78,41 @@ final class SpooledPartitionTest {
       assertArrayEquals(zeros, floats(batch.features()));
       final float[] labels = floats(batch.labels());
       assertEquals(labels[0] == 3 ? List.of(3f, 4f, 5f, 6f, 2f, 3f) : List.of(5f, 6f, 3f, 4f, 3f, 2f), boxed(labels));
+    }
+  }
+
+  @Test
+  void fewFeaturesOfManyComeAsSparseRows() throws Exception {
+    final int features = 300;
+    final Vector full = Vectors.dense(IntStream.range(1, features + 1).asDoubleStream().toArray());
+    final List<TrainingRow> rows = new ArrayList<>();
+    for (int i = 0; i < 20; ++i) {
+      final Vector few = Vectors.sparse(features, new int[] {i, 200, 299}, new double[] {i + 1, 0, 7});
+      rows.add(new TrainingRow(i == 0 ? full : few, new float[] {i}, 1, false));
+      rows.add(new TrainingRow(few, new float[] {i}, 1, true));
+    }
+    try (SpooledPartition spooled =
+        new SpooledPartition(CollectionConverters.asScala(rows.iterator()), features, 1, false, 8, 1)) {
+      final Batch batch = new Batch();
+      int seen = 0;
+      for (spooled.rewind(0); spooled.next(batch); ) {
+        assertTrue(batch.isSparse());
+        assertEquals(0, batch.rowStarts().get(0));
+        assertEquals(batch.rowStarts().get(batch.rows()), batch.columns().limit());
+        assertEquals(batch.columns().limit(), batch.values().limit());
+        for (int i = 0; i < batch.rows(); ++i, ++seen) {
+          final double[] row = new double[features];
+          for (int k = batch.rowStarts().get(i); k < batch.rowStarts().get(i + 1); ++k) {
+            row[batch.columns().get(k)] = batch.values().get(k);
+          }
+          assertEquals(rows.get(2 * (int) batch.labels().get(i)).features(), Vectors.dense(row));
+        }
+      }
+      assertEquals(20, seen);
+      spooled.validation().rewind(0);
+      assertTrue(spooled.validation().next(batch));
+      assertFalse(batch.isSparse());
+      assertEquals(batch.rows() * features, batch.features().limit());
     }
   }
 
