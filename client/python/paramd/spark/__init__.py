@@ -8,9 +8,11 @@ Everything happens in the JVM. PySpark finds the class of a loaded stage by the 
 paramd.spark.NAME, and must stay in this file.
 """
 
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import List
 
+from pyspark import InheritableThread
 from pyspark.ml.classification import _JavaProbabilisticClassificationModel, _JavaProbabilisticClassifier
 from pyspark.ml.classification import _ProbabilisticClassifierParams
 from pyspark.ml.linalg import Vector
@@ -213,6 +215,25 @@ class ParamdClassifier(
         self._java_obj = self._new_java_obj("paramd.spark.ParamdClassifier", self.uid)
         self._transfer_params_from_java()
         self._set(**params)
+
+    def _fit_java(self, dataset: DataFrame):
+        """Waits for a thread that fits: PySpark's handler of Ctrl-C can't cancel jobs while its own thread asks the JVM."""
+        fitted = Future()
+
+        def fit():
+            try:
+                fitted.set_result(super(ParamdClassifier, self)._fit_java(dataset))
+            except BaseException as error:
+                fitted.set_exception(error)
+
+        InheritableThread(target=fit, daemon=True).start()
+        try:
+            return fitted.result()
+        except KeyboardInterrupt:
+            # The handler has cancelled the jobs that there were; the fit may just have begun another.
+            while not wait([fitted], timeout=0.5).done:
+                dataset.sparkSession.sparkContext.cancelAllJobs()
+            raise
 
     def _create_model(self, java_model) -> "ParamdClassificationModel":
         return ParamdClassificationModel(java_model)
