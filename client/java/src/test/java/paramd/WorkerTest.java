@@ -59,7 +59,9 @@ class WorkerTest extends ServerTest {
       final float[] center = new float[3];
       assertEquals(new Exchanged(0, 0), worker.pull(center, TIMEOUT));
       assertArrayEquals(new float[] {1, 2, 3}, center);
-      assertEquals(new Exchanged(1, 0), worker.commit(new float[] {1, 1, 1}, TIMEOUT));
+      final Exchanged committed = worker.commit(new float[] {1, 1, 1}, TIMEOUT);
+      assertEquals(new Exchanged(1, 0), committed);
+      assertTrue(committed.applied() && !new Exchanged(1, -1).applied());
       assertEquals(2, worker.exchange(new float[] {0, 1, 0}, center, TIMEOUT).version());
       assertArrayEquals(new float[] {2, 4, 4}, center);
     }
