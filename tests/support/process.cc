@@ -68,8 +68,17 @@ Process::Process(std::vector<std::string> words) : out_path_(TemporaryPath("out"
   const int out = OpenForWriting(out_path_);
   const int err = OpenForWriting(err_path_);
   const pid_t parent = getpid();
+  // A handler of ours (Catch2 has some) would wait for locks that nobody in the child lets go of.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_ = fork();
   if (pid_ == 0) {
+    for (int number = 1; number < NSIG; ++number) {
+      struct sigaction action {};
+      if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) signal(number, SIG_DFL);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     dup2(out, STDOUT_FILENO);
@@ -77,6 +86,7 @@ Process::Process(std::vector<std::string> words) : out_path_(TemporaryPath("out"
     execv(argv[0], argv.data());
     _exit(127);
   }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   close(out);
   close(err);
   if (pid_ < 0) Die("fork");
