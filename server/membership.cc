@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kMaxForgotten = size_t{1} << 20;
 // Members, or forgotten names, without a break.
 constexpr size_t kSavedAtOnce = 256;
+// Of each name: as many joins may be under way at once, or repeated late.
+constexpr size_t kFormerNonces = 4;
 constexpr uint64_t kMaxIncarnation = std::numeric_limits<int64_t>::max();
 
 // FNV-1a: it is kept on disk, where std::hash has no place.
@@ -30,6 +32,7 @@ void SaveMember(const Member& member, state::Member* saved) {
   saved->set_name(record.name);
   saved->set_incarnation(record.incarnation);
   saved->set_nonce(record.nonce);
+  saved->mutable_former_nonces()->Add(record.former_nonces.begin(), record.former_nonces.end());
   saved->set_state(member.state);
   saved->set_message(Repaired(member.message));
   saved->set_sequence(record.last.sequence);
@@ -49,6 +52,8 @@ void SaveMember(const Member& member, state::Member* saved) {
 
 MemberRecord RestoredRecord(const state::Member& saved) {
   MemberRecord record{.name = saved.name(), .incarnation = saved.incarnation(), .nonce = saved.nonce()};
+  const auto& former = saved.former_nonces();
+  record.former_nonces.assign(former.end() - std::min<int>(former.size(), kFormerNonces), former.end());
   record.last = {.sequence = saved.sequence(),
                  .closed_sequence = saved.closed_sequence(),
                  .version = saved.version(),
@@ -97,6 +102,12 @@ absl::StatusOr<Membership::Joined> Membership::Join(const std::string& worker, u
     Touch(known, now);
     return joined;
   }
+  if (known != nullptr &&
+      std::count(known->record.former_nonces.begin(), known->record.former_nonces.end(), nonce) > 0) {
+    return absl::AbortedError(absl::StrCat("worker '", worker, "' of model '", model_,
+                                           "': this join was done before, and incarnation ", known->record.incarnation,
+                                           " has joined since; a later attempt has taken its place, so stop this one"));
+  }
   const auto next = ChooseIncarnation(worker, incarnation, known);
   if (!next.ok()) return next.status();
   if (known != nullptr) {
@@ -120,6 +131,10 @@ absl::StatusOr<Membership::Joined> Membership::Join(const std::string& worker, u
   }
   Member* const member = joined.member.get();
   member->record.incarnation = *next;
+  if (std::vector<uint64_t>& former = member->record.former_nonces; known != nullptr && member->record.nonce != nonce) {
+    former.push_back(member->record.nonce);
+    if (former.size() > kFormerNonces) former.erase(former.begin());
+  }
   member->record.nonce = nonce;
   member->record.last = {};
   member->session = {};

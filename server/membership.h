@@ -97,7 +97,8 @@ struct MemberRecord {
   std::string name;
   uint64_t incarnation = 0;
   uint64_t nonce = 0;
-  LastCommit last;  // of this incarnation
+  std::vector<uint64_t> former_nonces;  // of the last joins before, the newest last
+  LastCommit last;                      // of this incarnation
   Standing standing;
   uint64_t commits = 0;
   uint64_t pulls = 0;

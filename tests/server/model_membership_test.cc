@@ -58,6 +58,17 @@ TEST_CASE("A join repeated with its nonce changes nothing") {
   CHECK(f.model->Describe().workers_size() == 1);
 }
 
+TEST_CASE("A join that comes again when another has taken its place is refused, and fences nobody") {
+  const uint64_t incarnation = GENERATE(as<uint64_t>(), 0, 7);
+  Fixture f;
+  REQUIRE(f.model->Join("a", incarnation, 77).ok());
+  const auto second = f.model->Join("a", incarnation, 78);
+  REQUIRE(second.ok());
+  CHECK(f.model->Join("a", incarnation, 77).status().code() == absl::StatusCode::kAborted);
+  CHECK(f.model->Heartbeat({.worker = "a", .incarnation = *second, .nonce = 78}).ok());
+  CHECK(*f.model->Join("a", incarnation, 78) == *second);
+}
+
 TEST_CASE("A worker may bring its incarnation, and the next one assigned follows it") {
   Fixture f;
   CHECK(*f.model->Join("a", 7, 1) == 7);
