@@ -126,7 +126,7 @@ final class FitTest {
             RowFactory.create(Double.NaN, good), "label is NaN",
             RowFactory.create(0.5, good), "label 0.5",
             RowFactory.create(-1.0, good), "label -1.0",
-            RowFactory.create(1.0, Vectors.dense(1, 2, 3)), "has 3 features");
+            RowFactory.create(1.0, Vectors.dense(1, 2, 3)), "features, others ");
     bad.forEach(
         (row, message) -> {
           final Dataset<Row> data =
