@@ -124,6 +124,26 @@ absl::Status Admin::DeleteModel(const std::string& model) {
   return impl_->Call(&v1::ParameterServer::Stub::DeleteModel, request).status();
 }
 
+absl::StatusOr<v1::CheckpointReply> Admin::Checkpoint(const std::string& model) {
+  v1::CheckpointRequest request;
+  request.set_model(model);
+  return impl_->Call(&v1::ParameterServer::Stub::Checkpoint, request);
+}
+
+absl::StatusOr<v1::CheckpointReply> Admin::ListCheckpoints(const std::string& model) {
+  v1::ListCheckpointsRequest request;
+  request.set_model(model);
+  return impl_->Call(&v1::ParameterServer::Stub::ListCheckpoints, request);
+}
+
+absl::StatusOr<v1::ModelInfo> Admin::RestoreModel(const v1::RestoreModelRequest& request) {
+  return impl_->Call(&v1::ParameterServer::Stub::RestoreModel, request);
+}
+
+absl::Status Admin::AddPast(const v1::AddPastRequest& request) {
+  return impl_->Call(&v1::ParameterServer::Stub::AddPast, request).status();
+}
+
 absl::StatusOr<v1::ListAlgorithmsReply> Admin::ListAlgorithms() {
   return impl_->Call(&v1::ParameterServer::Stub::ListAlgorithms, v1::ListAlgorithmsRequest());
 }
@@ -163,11 +183,26 @@ absl::StatusOr<Exchanged> Admin::Pull(const std::string& model, absl::Span<float
   return Exchanged{.version = reply->version()};
 }
 
-absl::Status Admin::Initialize(const std::string& model, absl::Span<const float> center) {
+absl::StatusOr<Admin::Point> Admin::PullWithState(const std::string& model, absl::Span<float> floats) {
   v1::ExchangeHeader header;
   header.mutable_participant()->set_model(model);
-  header.mutable_initialize()->set_floats(center.size());
-  return impl_->Exchange(std::move(header), center, {}).status();
+  header.mutable_pull()->set_state(true);
+  auto reply = impl_->Exchange(std::move(header), {}, floats);
+  if (!reply.ok()) return reply.status();
+  return Point{.version = reply->version(), .rounds = reply->rounds()};
+}
+
+absl::Status Admin::Initialize(const std::string& model, absl::Span<const float> center) {
+  return InitializeAt(model, center, {});
+}
+
+absl::Status Admin::InitializeAt(const std::string& model, absl::Span<const float> floats, const Point& at) {
+  v1::ExchangeHeader header;
+  header.mutable_participant()->set_model(model);
+  header.mutable_initialize()->set_floats(floats.size());
+  header.mutable_initialize()->set_version(at.version);
+  header.mutable_initialize()->set_rounds(at.rounds);
+  return impl_->Exchange(std::move(header), floats, {}).status();
 }
 
 }  // namespace paramd

@@ -36,11 +36,28 @@ class Admin {
   absl::StatusOr<v1::GetHistoryReply> GetHistory(v1::GetHistoryRequest request);  // all pages
   absl::StatusOr<v1::ServerStatus> GetStatus();
 
+  // Of a server that keeps its state; else FAILED_PRECONDITION. An empty name: of all models.
+  absl::StatusOr<v1::CheckpointReply> Checkpoint(const std::string& model);
+  absl::StatusOr<v1::CheckpointReply> ListCheckpoints(const std::string& model);
+  absl::StatusOr<v1::ModelInfo> RestoreModel(const v1::RestoreModelRequest& request);
+  // See the wire.
+  absl::Status AddPast(const v1::AddPastRequest& request);
+
   // Reads a model's center, as a reader that never joined. Waits for its initialization up to the timeout.
   absl::StatusOr<Exchanged> Pull(const std::string& model, absl::Span<float> center);
 
+  // How far a center is.
+  struct Point {
+    int64_t version = 0;
+    int64_t rounds = 0;
+  };
+  // The same with all state vectors (ModelInfo::state_vectors) behind the center.
+  absl::StatusOr<Point> PullWithState(const std::string& model, absl::Span<float> floats);
+
   // Sets a model's first center. ALREADY_EXISTS if it has another one; OK if it has this one, or had at first.
   absl::Status Initialize(const std::string& model, absl::Span<const float> center);
+  // The same of one that goes on from `at`. All state vectors may come behind the center.
+  absl::Status InitializeAt(const std::string& model, absl::Span<const float> floats, const Point& at);
 
  private:
   class Impl;

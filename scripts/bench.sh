@@ -5,9 +5,9 @@
 #   scripts/bench.sh [--quick] [--mode=MODE,...] [--json=FILE] [--update_docs] [...]
 #
 #   --quick         fewer sizes, workers and rounds: under two minutes rather than twenty
-#   --mode=MODE     only this: matrix, many_workers, idle, overlap, mnist, link, training, kernels, encoding or journal,
-#                   on the disk of $TMPDIR
-#   --json=FILE     the results for programs, but journal's
+#   --mode=MODE     only this: matrix, many_workers, idle, overlap, mnist, link, training, kernels, encoding, or journal or
+#                   state, on the disk of $TMPDIR
+#   --json=FILE     the results for programs, but journal's and state's
 #   --update_docs   writes the tables into docs/performance.md; only with all modes, and not with --quick
 #
 # All other flags go to the benchmark: `bazel run //bench:exchange_bench -- --help` lists them.
@@ -25,7 +25,7 @@ json=
 # Of each program, those that are wanted.
 exchange_modes=matrix,many_workers,idle,overlap,mnist,link,training
 kernels=(kernels encoding)
-journal=1
+on_disk=(journal state)
 # PyTorch is not fetched unless somebody asks for it.
 training=
 if [[ -x $repo/.cache/torch/bin/python ]]; then training=1; fi
@@ -40,14 +40,14 @@ for argument in "$@"; do
     --mode=*)
       all_modes=
       kernels=()
-      journal=
+      on_disk=()
       exchange_modes=
       training=
       IFS=, read -ra modes <<<"${argument#--mode=}"
       for mode in "${modes[@]}"; do
         case $mode in
           kernels | encoding) kernels+=("$mode") ;;
-          journal) journal=1 ;;
+          journal | state) on_disk+=("$mode") ;;
           *) exchange_modes+=${exchange_modes:+,}$mode ;;
         esac
         [[ $mode != training ]] || training=1
@@ -65,7 +65,7 @@ fi
 "$repo/scripts/setup.sh" --packages
 build=(build --show_result=0 "--ui_event_filters=-info,-stdout" --noshow_loading_progress)
 targets=(//server:paramd //examples/mnist:mnist_worker //bench:exchange_bench //bench:kernels_bench
-  //bench:encoding_bench //bench:journal_bench)
+  //bench:encoding_bench //bench:journal_bench //bench:state_bench //examples/mnist:mnist)
 if ! [[ -x $repo/bazel-bin/bench/exchange_bench ]]; then
   echo "bench: building; the first time takes minutes" >&2
 fi
@@ -100,13 +100,15 @@ for kernel in ${kernels[@]+"${kernels[@]}"}; do
   fi
   cat "$scratch/$kernel"
 done
-if [[ $journal ]]; then
+touch "$scratch/journal" "$scratch/state"
+for name in ${on_disk[@]+"${on_disk[@]}"}; do
   echo
+  options=("--folder=$scratch" "--rounds=$([[ $quick ]] && echo 3 || echo 9)")
+  [[ $name == journal ]] || options+=("--data=$repo/data/mnist")
   # Whether it reaches what is required is in its table.
-  run "$binaries/journal_bench" "--folder=$scratch" --rounds="$([[ $quick ]] && echo 3 || echo 9)" \
-    >"$scratch/journal" || (($? == 1))
-  cat "$scratch/journal"
-fi
+  run "$binaries/${name}_bench" "${options[@]}" >"$scratch/$name" || (($? == 1))
+  cat "$scratch/$name"
+done
 
 if [[ $json ]]; then
   python3 - "$scratch" "$json" <<'PY'
@@ -127,12 +129,12 @@ PY
 fi
 
 if [[ $update_docs ]]; then
-  python3 - "$page" "$scratch/exchange" "$scratch/journal" "$scratch/kernels" "$scratch/encoding" <<'PY'
+  python3 - "$page" "$scratch/exchange" "$scratch/journal" "$scratch/state" "$scratch/kernels" "$scratch/encoding" <<'PY'
 import re
 import sys
 
-page, exchange, journal, *kernels = sys.argv[1:]
-tables = open(exchange).read() + "\n" + open(journal).read()
+page, exchange, journal, state, *kernels = sys.argv[1:]
+tables = "\n".join(open(name).read() for name in (exchange, journal, state))
 for kernel in kernels:
     tables += "\n```text\n" + open(kernel).read() + "```\n"
 begin, end = "<!-- table:begin -->", "<!-- table:end -->"

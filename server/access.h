@@ -118,6 +118,16 @@ std::string ModelOf(const Request& request) {
   }
 }
 
+// Another model that a request is about; "" if there is none.
+template <typename Request>
+std::string OtherModelOf(const Request& request) {
+  if constexpr (requires { request.as(); }) {
+    return request.as();
+  } else {
+    return "";
+  }
+}
+
 template <typename Request>
 std::string WorkerOf(const Request& request) {
   if constexpr (requires { request.participant(); }) {

@@ -77,8 +77,9 @@ enum class BudgetKind : size_t {
   kBases,      // centers pinned for workers, of algorithms that need them
   kRounds,     // sums of rounds, and centers that all answers of a round share
   kHistories,  // capped by themselves (Histories)
+  kImages,     // of models that are being written, or brought back
 };
-inline constexpr size_t kBudgetKinds = 5;
+inline constexpr size_t kBudgetKinds = 6;
 
 struct BudgetOptions {
   const Clock* clock = Clock::Steady();

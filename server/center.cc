@@ -136,26 +136,38 @@ void Center::ForEachBlock(absl::FunctionRef<void(size_t)> work) {
   for (size_t b = 0; b < blocks_.size(); ++b) guarded(b);
 }
 
-void Center::Set(CommitBuffer* floats) {
+void Center::Set(CommitBuffer* floats, int64_t version, int64_t rounds) {
   latest_.reset();
   CommitBuffer::Reader reader(floats);
-  Vector next = Writable(blocks_);
-  for (BlockRef& block : next) {
-    const absl::Span<float> to = block.mutable_floats();
-    for (size_t i = 0; i < to.size(); i += kPieceFloats) {
-      const absl::Span<const float> piece = reader.Read(std::min(kPieceFloats, to.size() - i));
-      std::memcpy(&to[i], piece.data(), Bytes(piece.size()));
+  const auto read = [&](Vector* vector) {
+    Vector next = Writable(*vector);
+    for (BlockRef& block : next) {
+      const absl::Span<float> to = block.mutable_floats();
+      for (size_t i = 0; i < to.size(); i += kPieceFloats) {
+        const absl::Span<const float> piece = reader.Read(std::min(kPieceFloats, to.size() - i));
+        std::memcpy(&to[i], piece.data(), Bytes(piece.size()));
+      }
     }
-  }
-  blocks_ = std::move(next);
+    *vector = std::move(next);
+  };
+  read(&blocks_);
+  if (floats->floats() > floats_) std::for_each(state_.begin(), state_.end(), [&](Vector& vector) { read(&vector); });
+  version_ = version;
+  rounds_ = rounds;
 }
 
 std::shared_ptr<const Snapshot> Center::TakeSnapshot() {
   std::shared_ptr<const Snapshot> snapshot = latest_.lock();
   if (snapshot == nullptr) {
-    snapshot = std::make_shared<const Snapshot>(Snapshot{version_, floats_, blocks_});
+    snapshot = std::make_shared<const Snapshot>(Snapshot{version_, floats_, blocks_, rounds_});
     latest_ = snapshot;
   }
+  return snapshot;
+}
+
+Snapshot Center::TakeSnapshotWithState() const {
+  Snapshot snapshot{version_, floats_ * (1 + state_.size()), blocks_, rounds_};
+  for (const Vector& vector : state_) snapshot.blocks.insert(snapshot.blocks.end(), vector.begin(), vector.end());
   return snapshot;
 }
 

@@ -23,6 +23,7 @@ struct Snapshot {
   int64_t version = 0;
   size_t floats = 0;
   std::vector<BlockRef> blocks;  // kBlockFloats each, but for the last
+  int64_t rounds = 0;
 };
 
 // All of a center at one version, of which nothing is missing: the next version follows from it and the next commits.
@@ -36,6 +37,9 @@ struct Image {
   std::vector<BlockRef> sum;                 // of a round that is under way; empty if there is none
   int64_t folded = 0;                        // commits in it
   std::shared_ptr<BlockPool> pool;           // of the blocks
+
+  // Of all its vectors.
+  size_t bytes() const { return floats * sizeof(float) * (1 + state.size() + (sum.empty() ? 0 : 1)); }
 };
 
 // Merges what another half has made of commits, and finishes rounds as that does.
@@ -67,12 +71,15 @@ class Center {
 
   size_t floats() const { return floats_; }
   int64_t version() const { return version_; }
+  int64_t rounds() const { return rounds_; }
 
-  // Sets every float, from a stable commit. Version and state stay as they are.
-  void Set(CommitBuffer* floats);
+  // Of one that has had no commit: sets every float, from a stable commit; of the state, too, if that has so many.
+  void Set(CommitBuffer* floats, int64_t version, int64_t rounds);
 
   // Costs a reference count a block. The same object is returned until the center changes.
   std::shared_ptr<const Snapshot> TakeSnapshot();
+  // With the state vectors behind the center: each begins with a block.
+  Snapshot TakeSnapshotWithState() const;
 
   // Merges one commit and finishes a round of it alone, in one pass. Consumes the commit. `base` is null unless
   // `algorithm` needs it. Every block is written in place when no snapshot holds it, else into a fresh one.

@@ -18,6 +18,11 @@ absl::Status PullAgain(absl::string_view message) {
 
 bool IsPullAgain(const absl::Status& status) { return status.GetPayload(kPullAgain).has_value(); }
 
+absl::Status PullAgainSinceRestored(const CheckedSpec& spec, const Member& member) {
+  return PullAgain(absl::StrCat("model '", spec.spec.name(), "' was brought back to a checkpoint since worker '",
+                                member.record.name, "' pulled; pull, and go on from there"));
+}
+
 absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool needs_base, const Member& member,
                          const ExchangeCall& call) {
   const std::string& worker = call.caller.worker;
@@ -49,6 +54,7 @@ absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool
                                                       "' comes after the worker was told that it had not been "
                                                       "applied; send it as a later sequence"));
   }
+  if (last.came_back_at == -1 && call.base_version >= 0) return PullAgainSinceRestored(spec, member);
   if (last.came_back_at.has_value() && call.base_version > *last.came_back_at) {
     return PullAgain(absl::StrCat("worker '", worker, "' trained from version ", call.base_version, " of model '",
                                   spec.spec.name(),

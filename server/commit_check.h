@@ -13,10 +13,13 @@
 
 namespace paramd {
 
-// FAILED_PRECONDITION that says to a worker: this server came back from disk, and lacks the center that the commit or
-// its answer needs; pull again.
+// FAILED_PRECONDITION that says to a worker: this server came back from disk, or the model to a checkpoint, and lacks
+// the center that the commit or its answer needs; pull again.
 absl::Status PullAgain(absl::string_view message);
 bool IsPullAgain(const absl::Status& status);
+
+// To a worker whose model was brought back to a checkpoint since it pulled.
+absl::Status PullAgainSinceRestored(const CheckedSpec& spec, const Member& member);
 
 // As far as that can be known without its floats. INVALID_ARGUMENT, FAILED_PRECONDITION.
 absl::Status CheckCommit(const CheckedSpec& spec, const LedgerState& state, bool needs_base, const Member& member,

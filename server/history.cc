@@ -242,6 +242,24 @@ void Histories::Restore(uint64_t model, const state::Checkpoint& record) {
   }
 }
 
+absl::Status Histories::AddPast(uint64_t model, const state::Checkpoint& past) {
+  for (const state::History& history : past.histories()) {
+    v1::ReportHistoryRequest report;
+    report.mutable_participant()->set_worker(history.worker());
+    report.mutable_participant()->set_incarnation(history.incarnation());
+    report.set_batch(history.batch());
+    report.set_dropped(history.dropped() + history.unsent());
+    const int metrics = history.metric_names_size();
+    *report.mutable_metric_names() = history.metric_names();
+    for (int i = 0; i < history.numbers_size(); i += 4 + metrics) {
+      SetRecord(history.numbers().data() + i, static_cast<size_t>(metrics), report.add_records());
+    }
+    if (auto status = Report(model, report); !status.ok()) return status;
+    Left(model, history.worker());
+  }
+  return absl::OkStatus();
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Reading
 

@@ -48,6 +48,8 @@ class Histories {
   // Adds to the record what the workers of `model` reported; and the other way round, of a model that has no history.
   void Save(uint64_t model, state::Checkpoint* record) const;
   void Restore(uint64_t model, const state::Checkpoint& record);
+  // Reports what a PastOf says; errors as Report.
+  absl::Status AddPast(uint64_t model, const state::Checkpoint& past);
 
   // The next page, of about 1 MiB, of what the workers of `models` reported: worker by worker, model by model.
   // Averaged: for each step the mean over the workers that have it (of one that was restarted, what it said last), and

@@ -29,9 +29,10 @@ uint64_t Journal::Append(state::Record record, LogPayload payload, OnDisk on_dis
                                   AppendMode::kUntilWritten);
 }
 
-uint64_t Journal::AppendInitialized(LogPayload center, OnDisk on_disk) const {
+uint64_t Journal::AppendInitialized(const FirstPoint& at, LogPayload center, OnDisk on_disk) const {
   state::Record record;
-  record.mutable_initialized();
+  record.mutable_initialized()->set_version(at.version);
+  record.mutable_initialized()->set_rounds(at.rounds);
   return Append(std::move(record), std::move(center), std::move(on_disk));
 }
 

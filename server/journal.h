@@ -11,6 +11,7 @@
 #include "server/budget.h"
 #include "server/center.h"
 #include "server/commit_buffer.h"
+#include "server/ledger.h"
 #include "server/recorder.h"
 #include "server/waiters.h"
 #include "state/log.h"
@@ -33,7 +34,7 @@ class Journal {
 
   bool writes() const { return recorder_ != nullptr; }
 
-  uint64_t AppendInitialized(LogPayload center, OnDisk on_disk) const;
+  uint64_t AppendInitialized(const FirstPoint& at, LogPayload center, OnDisk on_disk) const;
   // `contribution`: the floats are what Ledger::MakeContribution made.
   uint64_t AppendCommit(const ExchangeCall& call, const CommitInfo& info, v1::Encoding encoding, bool contribution,
                         LogPayload floats, OnDisk on_disk) const;

@@ -13,10 +13,12 @@
 namespace paramd {
 namespace {
 
-absl::Status NonFiniteInitial(const v1::ModelSpec& spec, int64_t index) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the initial center of model '", spec.name(), "' is NaN or infinite in ",
-      DescribePosition(spec, static_cast<uint64_t>(index)), "; check the file or the initializer it comes from"));
+absl::Status NonFiniteInitial(const CheckedSpec& spec, int64_t index) {
+  const auto at = static_cast<uint64_t>(index);
+  return absl::InvalidArgumentError(absl::StrCat("the initial center of model '", spec.spec.name(),
+                                                 "' is NaN or infinite in ",
+                                                 at < spec.floats ? DescribePosition(spec.spec, at) : "a state vector",
+                                                 "; check the file or the initializer it comes from"));
 }
 
 // The CRC-32 of each tensor.
@@ -57,6 +59,8 @@ LedgerState Ledger::state() const {
   if (!center_.has_value()) return {};
   return {.initialized = true,
           .version = center_->version(),
+          .first_version = first_version_,
+          .rounds = center_->rounds(),
           .problem = problem_,
           .pool = center_->pool(),
           .own_bytes = center_->own_bytes()};
@@ -66,27 +70,30 @@ Reservation Ledger::Count(BudgetKind kind) const {
   return budget_ != nullptr ? budget_->Count(kind, spec_.floats * sizeof(float)) : Reservation();
 }
 
-absl::StatusOr<bool> Ledger::Initialize(CommitBuffer* floats) {
+absl::StatusOr<bool> Ledger::Initialize(CommitBuffer* floats, const FirstPoint& at) {
   const std::string& name = spec_.spec.name();
-  if (floats->floats() != spec_.floats || !floats->complete()) {
+  const bool with_state = floats->floats() == spec_.floats * static_cast<size_t>(1 + state_vectors_);
+  if ((floats->floats() != spec_.floats && !with_state) || !floats->complete() || at.version < 0 || at.rounds < 0) {
     return absl::InvalidArgumentError(absl::StrCat("the initial center of model '", name, "' has ", floats->received(),
-                                                   " floats where the model has ", spec_.floats));
+                                                   " floats where the model has ", spec_.floats,
+                                                   ", or begins at version ", at.version, " and round ", at.rounds));
   }
   if (floats->unstable()) {
     return absl::InternalError("the floats may still change while they are read: they were not made stable first");
   }
-  if (floats->first_non_finite() >= 0) return NonFiniteInitial(spec_.spec, floats->first_non_finite());
+  if (floats->first_non_finite() >= 0) return NonFiniteInitial(spec_, floats->first_non_finite());
   std::vector<uint32_t> checksums = Checksums(spec_.spec, floats);
   if (!center_.has_value()) {
     try {
       Center center(spec_.floats, state_vectors_, apply_pool_);
-      center.Set(floats);
+      center.Set(floats, at.version, at.rounds);
       center_.emplace(std::move(center));
     } catch (const std::bad_alloc&) {
       return NoMemory();
     }
     center_room_ = Count(BudgetKind::kCenters);
     initial_checksums_ = std::move(checksums);
+    first_version_ = at.version;
     return true;
   }
   std::vector<std::string> differing;
@@ -122,15 +129,18 @@ absl::Status Ledger::NoMemory() const {
 InitialCenter Ledger::Initial() { return {center_->TakeSnapshot(), initial_checksums_}; }
 
 void Ledger::Restore(Image image, const state::Checkpoint& record) {
-  if (image.folded > 0) sum_room_ = Count(BudgetKind::kRounds);
+  before_round_.reset();
+  sum_room_ = image.folded > 0 ? Count(BudgetKind::kRounds) : Reservation();
   center_.emplace(std::move(image), apply_pool_);
   center_room_ = Count(BudgetKind::kCenters);
   initial_checksums_.assign(record.initial_checksums().begin(), record.initial_checksums().end());
-  if (!record.problem().empty()) problem_ = absl::FailedPreconditionError(record.problem());
+  first_version_ = record.first_version();
+  problem_ = record.problem().empty() ? absl::OkStatus() : absl::FailedPreconditionError(record.problem());
 }
 
 void Ledger::Save(state::Checkpoint* record) const {
   record->mutable_initial_checksums()->Add(initial_checksums_.begin(), initial_checksums_.end());
+  record->set_first_version(first_version_);
   record->set_problem(Repaired(problem_.message()));
 }
 
@@ -210,6 +220,10 @@ void Ledger::NoteProblem() {
 
 std::shared_ptr<const Snapshot> Ledger::TakeSnapshot() {
   return center_.has_value() ? center_->TakeSnapshot() : nullptr;
+}
+
+std::shared_ptr<const Snapshot> Ledger::TakeSnapshotWithState() const {
+  return center_.has_value() ? std::make_shared<const Snapshot>(center_->TakeSnapshotWithState()) : nullptr;
 }
 
 std::shared_ptr<const HeldCenter> Ledger::BeforeRound() {

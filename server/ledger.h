@@ -24,6 +24,8 @@ namespace paramd {
 struct LedgerState {
   bool initialized = false;
   int64_t version = 0;
+  int64_t first_version = 0;  // of the first center
+  int64_t rounds = 0;
   absl::Status problem;  // why no worker can go on with this center
   std::shared_ptr<const BlockPool> pool;
   size_t own_bytes = 0;
@@ -37,6 +39,12 @@ struct InitialCenter {
   std::vector<uint32_t> checksums;  // of each tensor
 };
 
+// What a first center begins with that is one that another model had come to.
+struct FirstPoint {
+  int64_t version = 0;
+  int64_t rounds = 0;
+};
+
 // All of it may take long, so it belongs on the model's strand. Externally synchronized, by that.
 class Ledger {
  public:
@@ -46,16 +54,17 @@ class Ledger {
 
   LedgerState state() const;
   int64_t version() const { return center_->version(); }
+  size_t state_vectors() const { return static_cast<size_t>(state_vectors_); }
 
-  // True: this was the first center, which wins. False: the same as the first. ALREADY_EXISTS names the difference to
-  // the first; INVALID_ARGUMENT: it is not whole, or not finite. INTERNAL: it is unstable. RESOURCE_EXHAUSTED: there is
-  // no memory for it.
-  absl::StatusOr<bool> Initialize(CommitBuffer* floats);
+  // `floats`: the center, and if there are so many more, the state vectors. True: this was the first center, which
+  // wins. False: the same as the first. ALREADY_EXISTS names the difference to the first; INVALID_ARGUMENT: it is not
+  // whole, or not finite. INTERNAL: it is unstable. RESOURCE_EXHAUSTED: there is no memory for it.
+  absl::StatusOr<bool> Initialize(CommitBuffer* floats, const FirstPoint& at);
   // Shares the blocks. Only for one that has no center yet. RESOURCE_EXHAUSTED: there is no memory for it.
   absl::Status InitializeFrom(const InitialCenter& center);
   // At version 0, of one that has just been initialized.
   InitialCenter Initial();
-  // What `record` and `image` say. Only for one that has no center yet.
+  // What `record` and `image` say, whatever it was.
   void Restore(Image image, const state::Checkpoint& record);
   // What no image has.
   void Save(state::Checkpoint* record) const;
@@ -74,6 +83,7 @@ class Ledger {
 
   // Null without a center. The same one until the center changes.
   std::shared_ptr<const Snapshot> TakeSnapshot();
+  std::shared_ptr<const Snapshot> TakeSnapshotWithState() const;
   // The center as it is before the round that is under way ends: one for all who are answered with it.
   std::shared_ptr<const HeldCenter> BeforeRound();
   std::optional<Image> TakeImage() const;
@@ -98,6 +108,7 @@ class Ledger {
 
   std::optional<Center> center_;
   std::vector<uint32_t> initial_checksums_;
+  int64_t first_version_ = 0;
   absl::Status problem_;
   std::shared_ptr<const HeldCenter> before_round_;
   Reservation center_room_;

@@ -48,6 +48,7 @@ void SaveMember(const Member& member, state::Member* saved) {
   saved->set_rejected(record.rejected);
   saved->set_staleness_sum(record.staleness_sum);
   saved->set_gone(member.gone);
+  if (record.last.came_back_at.has_value()) saved->set_came_back_at(*record.last.came_back_at);
 }
 
 MemberRecord RestoredRecord(const state::Member& saved) {
@@ -59,6 +60,7 @@ MemberRecord RestoredRecord(const state::Member& saved) {
                  .version = saved.version(),
                  .staleness = saved.staleness(),
                  .base_version = saved.base_version()};
+  if (saved.has_came_back_at()) record.last.came_back_at = saved.came_back_at();
   record.standing.known = true;
   record.standing.windows = saved.windows();
   record.standing.at_door = saved.at_door();
@@ -90,7 +92,7 @@ absl::Status Membership::CheckJoin(const std::string& worker, uint64_t incarnati
 }
 
 absl::StatusOr<Membership::Joined> Membership::Join(const std::string& worker, uint64_t incarnation, uint64_t nonce,
-                                                    absl::Time now) {
+                                                    absl::Time now, bool make_room) {
   if (auto status = CheckJoin(worker, incarnation, nonce); !status.ok()) return status;
   const auto it = members_.find(worker);
   Member* const known = it == members_.end() ? nullptr : it->second.get();
@@ -115,7 +117,7 @@ absl::StatusOr<Membership::Joined> Membership::Join(const std::string& worker, u
     if (!known->left()) joined.fenced = known->record.incarnation;
     joined.dropped.push_back(Retire(known, v1::WorkerInfo::EXPIRED, ""));
   } else {
-    if (members_.size() >= max_workers_) {
+    if (make_room && members_.size() >= max_workers_) {
       joined.forgotten = ForgetOne();
       if (joined.forgotten == nullptr) {
         return absl::ResourceExhaustedError(absl::StrCat("model '", model_, "' has ", members_.size(),

@@ -88,8 +88,11 @@ struct LastCommit {
   int64_t staleness = 0;
   int64_t base_version = -1;  // of the center that was last pulled
   uint64_t ticket = 0;        // of the record that must be on disk before it is answered; 0: none
-  // The version at which the model came back from disk, where what came after may be missing; until the next pull.
+  // The lowest version at which the model came back from disk since the last pull, where what came after may be
+  // missing. -1: it was brought back to a checkpoint, so that nothing that was pulled counts.
   std::optional<int64_t> came_back_at;
+
+  void ComeBackAt(int64_t at) { came_back_at = std::min(at, came_back_at.value_or(at)); }
 };
 
 // What is known of a worker by its name, for as long as it is remembered.
@@ -146,7 +149,9 @@ class Membership {
     std::vector<MemberSession> dropped;  // of both
   };
   // Makes the worker live. INVALID_ARGUMENT, RESOURCE_EXHAUSTED, ABORTED.
-  absl::StatusOr<Joined> Join(const std::string& worker, uint64_t incarnation, uint64_t nonce, absl::Time now);
+  // Without `make_room` it may be one more than there is room for, and nobody is forgotten.
+  absl::StatusOr<Joined> Join(const std::string& worker, uint64_t incarnation, uint64_t nonce, absl::Time now,
+                              bool make_room = true);
 
   // Null if nobody of that name is gone.
   std::shared_ptr<Member> Forget(const std::string& worker);

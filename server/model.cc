@@ -110,6 +110,11 @@ absl::StatusOr<std::shared_ptr<Member>> Model::TouchLocked(const Caller& caller,
   if ((*member)->left()) return LeftError(**member);
   if (membership_.Touch(member->get(), now)) {
     next_lease_end_ = std::min(next_lease_end_, now + options_.lease);
+    if (options_.recorder != nullptr) {
+      state::Record record;
+      record.mutable_returned()->set_worker(caller.worker);
+      RecordLocked(std::move(record));
+    }
     TellLocked(ModelEvent::Kind::kReturned, member->get(), effects);
   }
   return member;
@@ -201,6 +206,12 @@ void Model::OnStall() {
     std::shared_ptr<const HeldCenter>& answer = member->session.answer;
     if (answer == nullptr || !answer->room.Stalled() || member->record.last.ticket > on_disk_) continue;
     TellLocked(ModelEvent::Kind::kStalled, member, &effects, "its last answer was never acknowledged");
+    if (journal_.writes()) {
+      const MemberRecord& of = member->record;
+      log_position_ = std::max(
+          log_position_, journal_.AppendAcknowledged(
+                             {.worker = of.name, .incarnation = of.incarnation, .nonce = of.nonce}, of.last.sequence));
+    }
     effects.Drop(std::exchange(answer, nullptr));
   }
 }
@@ -229,6 +240,11 @@ void Model::ExpireLeasesLocked(absl::Time now, Effects* effects) {
   }
   const std::string why = absl::StrCat("no sign of life for ", absl::FormatDuration(options_.lease));
   for (Member* member : expired) {
+    if (options_.recorder != nullptr) {
+      state::Record record;
+      record.mutable_expired()->set_worker(member->record.name);
+      RecordLocked(std::move(record));
+    }
     TellLocked(ModelEvent::Kind::kExpired, member, effects, why);
     RetireLocked(member, v1::WorkerInfo::EXPIRED, why, effects);
   }
@@ -300,8 +316,8 @@ uint64_t Model::RoomToReceive(size_t float_bytes, bool shared, bool pull) const 
   return pull && !rounds_ ? bytes() : spec_.floats * float_bytes;
 }
 
-void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
-  strand_.Run([this, center = std::move(center), room = std::move(room), done = std::move(done)]() mutable {
+void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done, FirstPoint at) {
+  strand_.Run([this, at, center = std::move(center), room = std::move(room), done = std::move(done)]() mutable {
     StepAsideIfLong();
     absl::Status status;
     {
@@ -311,10 +327,10 @@ void Model::Initialize(CommitBuffer center, Reservation room, StatusDone done) {
     LogPayload payload;
     if (status.ok()) {
       if (journal_.writes()) payload = PayloadOf(center, std::move(room));
-      const auto first = ledger_.Initialize(&center);
+      const auto first = ledger_.Initialize(&center, at);
       status = first.status();
       if (journal_.writes() && first.ok() && *first) {
-        const uint64_t position = journal_.AppendInitialized(std::move(payload), OnDiskOf(++tickets_));
+        const uint64_t position = journal_.AppendInitialized(at, std::move(payload), OnDiskOf(++tickets_));
         MutexLock lock(&mutex_);
         log_position_ = std::max(log_position_, position);
         initialized_ticket_ = tickets_;
@@ -348,7 +364,7 @@ absl::Status Model::InitializeFrom(const InitialCenter& center) {
     if (!status.ok()) return;
     // Whoever commits to it waits for that.
     uint64_t position = 0;
-    if (journal_.writes()) position = journal_.AppendInitialized(PayloadOf(center.snapshot), nullptr);
+    if (journal_.writes()) position = journal_.AppendInitialized({}, PayloadOf(center.snapshot), nullptr);
     Effects effects(&targets_);
     MutexLock lock(&mutex_);
     log_position_ = std::max(log_position_, position);
@@ -366,76 +382,6 @@ void Model::KeepInitialCenter() {
 std::optional<InitialCenter> Model::initial_center() const {
   MutexLock lock(&mutex_);
   return initial_center_;
-}
-
-void Model::TakeImage(ImageDone done) {
-  strand_.Run([this, done = std::move(done)] {
-    ModelImage taken;
-    taken.image = ledger_.TakeImage();
-    ledger_.Save(&taken.record);
-    taken.record.set_initialized(taken.image.has_value());
-    if (taken.image.has_value()) {
-      taken.record.set_version(taken.image->version);
-      taken.record.set_rounds(taken.image->rounds);
-      taken.record.set_folded(taken.image->folded);
-    }
-    *taken.record.mutable_spec() = spec_.spec.SerializeAsString();
-    taken.record.set_id(id_);
-    absl::Status closed;
-    {
-      MutexLock lock(&mutex_);
-      closed = closed_;
-      taken.at = SavePointLocked();
-      taken.record.set_position(log_position_);
-      if (rounds_) taken.record.set_progress(rule_->progress());
-      statistics_.Save(taken.record.mutable_statistics());
-    }
-    if (!closed.ok()) return done(closed);
-    Membership::SaveCursor cursor;
-    for (bool more = true; more;) {
-      MutexLock lock(&mutex_);
-      more = membership_.Save(&cursor, &taken.record);
-    }
-    targets_.histories->Save(id_, &taken.record);
-    done(std::move(taken));
-  });
-}
-
-void Model::Restore(ModelImage image) {
-  strand_.Run([&] {
-    const state::Checkpoint& record = image.record;
-    const bool in_round = record.folded() > 0;
-    if (image.image.has_value()) ledger_.Restore(*std::move(image.image), record);
-    targets_.histories->Restore(id_, record);
-    Effects effects(&targets_);
-    MutexLock lock(&mutex_);
-    const absl::Time now = Now();
-    rule_->Resume(record.progress(), in_round);
-    membership_.Restore(record, now);
-    statistics_.Restore(record.statistics(), now);
-    next_lease_end_ = now + options_.lease;
-    log_position_ = record.position();
-    for (const auto& [name, member] : membership_.members()) {
-      const bool committed = member->record.standing.last_round == record.progress();
-      if (rounds_ && in_round && committed) round_.emplace_back(member, member->record.last.sequence);
-    }
-    PublishLocked(&effects);
-    if (keeps_initial_center_ && state_.initialized) initial_center_ = ledger_.Initial();
-  });
-}
-
-void Model::RecordLocked(state::Record record) {
-  record.set_model(id_);
-  log_position_ = std::max(log_position_, options_.recorder->Record(record));
-}
-
-SavePoint Model::save_point() const {
-  MutexLock lock(&mutex_);
-  return SavePointLocked();
-}
-
-SavePoint Model::SavePointLocked() const {
-  return {.changes = changes_, .position = log_position_, .initialized = state_.initialized, .version = state_.version};
 }
 
 void Model::StepAsideIfLong() const {
@@ -533,7 +479,7 @@ void Model::Merge(ExchangeCall call, CommitBuffer commit, Reservation room, Done
     }
     base = member->session.base;
     // Who has not pulled can have begun with the first center only.
-    const int64_t begun_with = std::max<int64_t>(call.base_version, 0);
+    const int64_t begun_with = std::max<int64_t>(call.base_version, state_.first_version);
     info = {.version = state_.version, .base_version = begun_with, .staleness = state_.version - begun_with};
   }
 
@@ -697,7 +643,8 @@ void Model::Await(ExchangeCall call, Done done) {
 
 void Model::Pull(ExchangeCall call, Reservation room, Done done) {
   strand_.Run([this, call = std::move(call), room = std::move(room), done = std::move(done)]() mutable {
-    const std::shared_ptr<const Snapshot> snapshot = ledger_.TakeSnapshot();
+    const std::shared_ptr<const Snapshot> snapshot =
+        call.state ? ledger_.TakeSnapshotWithState() : ledger_.TakeSnapshot();
     Effects effects(&targets_);
     MutexLock lock(&mutex_);
     ExchangeAnswer answer{.status = closed_, .committed = call.sequence != 0};
@@ -871,174 +818,6 @@ void Model::CancelWait(const void* tag) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// The journal
-
-Journal::OnDisk Model::OnDiskOf(uint64_t ticket) {
-  return [model = weak_from_this(), ticket](const absl::Status& status) {
-    if (const auto self = model.lock(); self != nullptr) self->OnDisk(ticket, status);
-  };
-}
-
-void Model::OnDisk(uint64_t ticket, const absl::Status& status) {
-  std::vector<StatusDone> initializing;
-  {
-    Effects effects(&targets_, /*quick=*/true);
-    MutexLock lock(&mutex_);
-    if (ticket >= initialized_ticket_) initializing.swap(initializing_);
-    if (status.ok()) {
-      on_disk_ = ticket;
-      SettleAllLocked(waiters_.TakeOnDisk(ticket), &effects);
-    } else {
-      for (Waiter& waiter : waiters_.TakeOnDisk(ticket)) {
-        waiter.answer.status = absl::UnavailableError(
-            absl::StrCat("the commit is in the center, but could not be written to disk: ", status.message()));
-        effects.Answer(std::move(waiter.done), std::move(waiter.answer));
-      }
-    }
-  }
-  if (initializing.empty()) return;
-  targets_.post([initializing = std::move(initializing), status] {
-    for (const StatusDone& done : initializing) done(status);
-  });
-}
-
-absl::Status Model::Replay(const state::Record& what, const LogRecord& record) {
-  absl::Status status;
-  strand_.Run([&] {
-    switch (what.kind_case()) {
-      case state::Record::kCommit:
-        status = ReplayCommit(what.commit(), record);
-        break;
-      case state::Record::kRoundEnd:
-        if (!ledger_.state().initialized || !rounds_ || !ledger_.HasSum()) {
-          status = absl::DataLossError("a round ends that has not begun");
-        } else if (!FinishRound(/*replay=*/true)) {
-          status = absl::ResourceExhaustedError("there is no memory to finish a round");
-        } else if (ledger_.version() != what.round_end().version()) {
-          status = absl::DataLossError(absl::StrCat("a round ended with version ", what.round_end().version(),
-                                                    ", but now with ", ledger_.version()));
-        }
-        break;
-      case state::Record::kInitialized: {
-        auto center = FloatsOf(record, spec_.floats, v1::FLOAT32);
-        status = center.status();
-        if (status.ok()) status = ledger_.Initialize(&*center).status();
-        Effects effects(&targets_);
-        MutexLock lock(&mutex_);
-        if (status.ok()) NoteInitializedLocked(&effects);
-        break;
-      }
-      case state::Record::kAcknowledged: {
-        const state::Acknowledged& acknowledged = what.acknowledged();
-        Effects effects(&targets_);
-        MutexLock lock(&mutex_);
-        const auto member = membership_.members().find(acknowledged.worker());
-        if (member == membership_.members().end()) break;
-        const MemberRecord& known = member->second->record;
-        if (known.incarnation == acknowledged.incarnation() && known.last.sequence == acknowledged.sequence()) {
-          effects.Drop(std::exchange(member->second->session.answer, nullptr));
-        }
-        break;
-      }
-      case state::Record::kJoined:
-      case state::Record::kLeft: {
-        Effects effects(&targets_);
-        MutexLock lock(&mutex_);
-        what.has_joined() ? void(status = ReplayJoinedLocked(what.joined(), &effects))
-                          : ReplayLeftLocked(what.left(), &effects);
-        break;
-      }
-      case state::Record::KIND_NOT_SET:
-        status = absl::InvalidArgumentError("a record of a kind that this version does not know");
-        break;
-    }
-    MutexLock lock(&mutex_);
-    ++changes_;
-    if (status.ok()) log_position_ = std::max(log_position_, record.position);
-  });
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("model '", name(), "': ", status.message()));
-}
-
-void Model::ComeBack() {
-  MutexLock lock(&mutex_);
-  for (const auto& [name, member] : membership_.members()) member->record.last.came_back_at = state_.version;
-  // Its end may not have got to the disk: the next Tick sees to it.
-  round_overdue_ = rule_->RoundDue();
-}
-
-absl::Status Model::ReplayJoinedLocked(const state::Joined& what, Effects* effects) {
-  if (!what.forgotten().empty() && membership_.Forget(what.forgotten()) != nullptr) effects->Forget(what.forgotten());
-  const auto joined = membership_.Join(what.worker(), what.incarnation(), what.nonce(), Now());
-  // The image has a later one.
-  if (absl::IsAborted(joined.status())) return absl::OkStatus();
-  if (!joined.ok()) return joined.status();
-  statistics_.CountJoin(Now());
-  next_lease_end_ = std::min(next_lease_end_, Now() + options_.lease);
-  return absl::OkStatus();
-}
-
-void Model::ReplayLeftLocked(const state::Left& what, Effects* effects) {
-  const auto member =
-      membership_.Find({.worker = what.worker(), .incarnation = what.incarnation(), .nonce = what.nonce()});
-  if (!member.ok() || (*member)->left()) return;
-  membership_.Retire(member->get(), what.error().empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED, what.error());
-  effects->Leave(what.worker());
-}
-
-absl::Status Model::ReplayCommit(const state::Commit& what, const LogRecord& record) {
-  auto commit = FloatsOf(record, spec_.floats, what.encoding());
-  if (!commit.ok()) return commit.status();
-  const CommitInfo info{.version = what.version(), .base_version = what.base_version(), .staleness = what.staleness()};
-  const Caller caller{.worker = what.worker(), .incarnation = what.incarnation(), .nonce = what.nonce()};
-  if (!ledger_.state().initialized || ledger_.version() != info.version || what.contribution() != needs_base_) {
-    return absl::DataLossError(absl::StrCat("commit ", what.sequence(), " of worker '", caller.worker,
-                                            "' was merged into version ", info.version, ", but the center is at ",
-                                            ledger_.state().version));
-  }
-  std::shared_ptr<Member> member;
-  {
-    Effects effects(&targets_);
-    MutexLock lock(&mutex_);
-    const auto known = membership_.members().find(caller.worker);
-    if (known != membership_.members().end() && known->second->record.incarnation >= caller.incarnation) {
-      member = known->second;
-    } else {
-      // That it joined could not be written.
-      auto joined = membership_.Join(caller.worker, caller.incarnation, caller.nonce, Now());
-      if (!joined.ok()) return joined.status();
-      for (MemberSession& session : joined->dropped) effects.Drop(std::move(session), absl::OkStatus());
-      member = joined->member;
-      next_lease_end_ = std::min(next_lease_end_, Now() + options_.lease);
-    }
-    rule_->Arrive(&member->record.standing, what.sequence());
-  }
-  std::shared_ptr<const HeldCenter> center;
-  if (keeps_answers_ && what.pull()) {
-    Reservation room;
-    if (!rounds_ && options_.budget != nullptr) room = options_.budget->TryReserve(bytes(), weak_from_this());
-    if (rounds_) {
-      center = ledger_.BeforeRound();
-    } else if (options_.budget == nullptr || !room.empty()) {
-      center =
-          std::make_shared<const HeldCenter>(HeldCenter{.snapshot = ledger_.TakeSnapshot(), .room = std::move(room)});
-    }
-  }
-  absl::Status merged =
-      what.contribution() ? ledger_.MergeContribution(info, &*commit) : ledger_.Merge(info, &*commit, nullptr);
-  if (!merged.ok()) return merged;
-  Effects effects(&targets_);
-  MutexLock lock(&mutex_);
-  PublishLocked(&effects);
-  AcceptLocked(caller, what.sequence(), info, member, Now(), &effects);
-  if (membership_.Check(*member, caller).ok()) {
-    member->record.last.base_version = what.base_version();
-    if (member->live()) effects.Drop(std::exchange(member->session.answer, std::move(center)));
-  }
-  return absl::OkStatus();
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
 // Reading
 
 absl::Status Model::Report(const v1::ReportHistoryRequest& request) {
@@ -1086,6 +865,8 @@ v1::ModelInfo Model::Describe(bool workers) const {
     MutexLock lock(&mutex_);
     info.set_initialized(state_.initialized);
     info.set_version(state_.version);
+    info.set_rounds(state_.rounds);
+    info.set_state_vectors(static_cast<uint32_t>(state_vectors()));
     info.set_pinned_bytes(state_.pinned_bytes());
     info.set_problem(Repaired(state_.problem.message()));
     statistics_.Describe(&info);

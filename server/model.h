@@ -92,6 +92,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // Unique, never 0, and this model's for its life: one that is made under the same name later has another.
   uint64_t id() const { return id_; }
   uint64_t bytes() const { return spec_.floats * sizeof(float); }
+  size_t state_vectors() const { return ledger_.state_vectors(); }
   bool own_centers() const { return algorithm_->own_centers(); }
   absl::Time Now() const { return options_.clock->Now(); }
 
@@ -122,11 +123,11 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // to Exchange. `float_bytes`: of each as it comes; `shared`: they come in memory that is accounted for.
   uint64_t RoomToReceive(size_t float_bytes, bool shared, bool pull) const;
   // Bytes to reserve for a first center, beside which the model's own is made.
-  uint64_t RoomToInitialize(size_t float_bytes) const { return spec_.floats * float_bytes + bytes(); }
+  uint64_t RoomToInitialize(uint64_t floats) const { return floats * sizeof(float) + bytes() * (1 + state_vectors()); }
 
   // The first center wins; the same again is OK; ALREADY_EXISTS names the difference to another one. INTERNAL if it is
-  // unstable.
-  void Initialize(CommitBuffer center, Reservation room, StatusDone done);
+  // unstable. Its floats may be followed by those of the state vectors.
+  void Initialize(CommitBuffer center, Reservation room, StatusDone done, FirstPoint at = {});
   // Shares the blocks. Only for a new model, which nobody else knows yet.
   absl::Status InitializeFrom(const InitialCenter& center);
   // Of one that nobody commits to: from now on its initial center is there for other models to begin with. To be called
@@ -161,17 +162,33 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // Ends a wait with CANCELLED, if it is still waiting.
   void CancelWait(const void* tag);
 
-  // Everything that the model is made of at one version; why not, after Close.
+  // Everything that the model is made of at one version, but for histories, which have none; why not, after Close.
+  // RESOURCE_EXHAUSTED.
   using ImageDone = std::function<void(absl::StatusOr<ModelImage>)>;
   void TakeImage(ImageDone done);
+  // Adds what the workers have reported to an image's record. Takes long, and holds up nobody.
+  void SaveHistories(state::Checkpoint* record) const;
+  // FAILED_PRECONDITION: its algorithm is not as the one was that the image was taken of.
+  absl::Status CheckImage(const ModelImage& image) const;
   // Becomes what the image says, histories too. Only for a new model, which nobody else knows yet.
   void Restore(ModelImage image);
+  // Becomes what an image of it was, which has a center; members, counts and histories stay as they are now, a round
+  // that is under way does not, and whoever has pulled is told to pull again. `save` is called once, with what that is,
+  // and must write it to the disk; if it is not OK, nothing has changed, and nothing happens to the center meanwhile.
+  using GoBackSave = std::function<absl::Status(ModelImage*)>;
+  void GoBack(ModelImage to, GoBackSave save, StatusDone done);
+  // Takes over what a PastOf says. Again the same changes nothing. FAILED_PRECONDITION: it has a center already;
+  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+  absl::Status AddPast(const state::Checkpoint& past);
   SavePoint save_point() const;
 
   // Does again what the model once wrote to its journal, by the code that did it then. To be called for its records in
   // their order, those that it contains already left out, before anybody else knows the model. DATA_LOSS: it does not
   // follow from what came before; INVALID_ARGUMENT; RESOURCE_EXHAUSTED.
   absl::Status Replay(const state::Record& what, const LogRecord& record);
+
+  // Leaves a record out.
+  void PassOver(uint64_t position);
 
   // To be called once that is done: who was a member then is told to pull if he comes from a version that is not known.
   void ComeBack();
@@ -216,8 +233,9 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   // False: there is no memory for it now.
   bool FinishRound(bool replay);
   absl::Status ReplayCommit(const state::Commit& what, const LogRecord& record);
-  absl::Status ReplayJoinedLocked(const state::Joined& what, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReplayLeftLocked(const state::Left& what, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ReplayMemberLocked(const state::Record& what, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::shared_ptr<Member>> ReplayJoinLocked(const Caller& caller, Effects* effects)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // To be told when the record is on disk that was appended with this ticket.
   Journal::OnDisk OnDiskOf(uint64_t ticket);
   void OnDisk(uint64_t ticket, const absl::Status& status);
@@ -225,6 +243,10 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   void PublishLocked(Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StepAsideIfLong() const;
   void RecordLocked(state::Record record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<ModelImage> TakeImageNow() const;
+  absl::Status NoMemoryForImage() const;
+  // What it is but for its center. On the strand.
+  state::Checkpoint SaveRecord(const std::optional<Image>& image, const SavePoint& at) const;
   SavePoint SavePointLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Answers the waiter if it need not wait (any more), else lets it wait.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "server/budget.h"
 #include "server/center.h"
 #include "state/state.pb.h"
 
@@ -23,6 +24,7 @@ struct ModelImage {
   std::optional<Image> image;  // none without a center
   state::Checkpoint record;
   SavePoint at;
+  Reservation room;  // empty: it is in nobody's budget
 };
 
 }  // namespace paramd

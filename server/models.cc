@@ -156,7 +156,7 @@ absl::Status Models::CheckPull(const Model& model) const {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "model '", model.name(), "' is an ensemble, whose own center is only what its members begin with; ",
-      names.empty() ? "no worker has joined yet that would have one" : "pull theirs: " + Named(std::move(names))));
+      names.empty() ? "no worker has joined yet that would have one" : "take theirs: " + Named(std::move(names))));
 }
 
 absl::Status Models::Delete(const std::string& name, Deleted* told) {
@@ -186,6 +186,7 @@ absl::Status Models::Adopt(CheckedSpec spec, ModelImage image) {
   const state::Checkpoint record = image.record;
   auto model = MakeModel(std::move(spec), /*whole=*/!record.has_member_of(), record.id());
   if (!model.ok()) return model.status();
+  if (auto status = (*model)->CheckImage(image); !status.ok()) return status;
   (*model)->Restore(std::move(image));
   {
     MutexLock lock(&mutex_);

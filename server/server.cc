@@ -28,6 +28,7 @@
 #include "server/health.h"
 #include "server/listening.h"
 #include "server/models.h"
+#include "server/past.h"
 #include "server/pollers.h"
 #include "server/reflection_call.h"
 #include "server/session.h"
@@ -240,6 +241,15 @@ class Server::Impl : private EventSink {
   // `name`: of the method in its service; `handle`: a handler of UnaryCall, or without `until`.
   template <typename Request, typename Reply, typename RequestMethod, typename Handle>
   void Serve(absl::string_view name, RequestMethod method, Handle handle);
+  absl::Status CheckKeeper() const;
+  void ServeState();
+  // As Unpack, with what is known of the model's checkpoints.
+  absl::Status DescribeTo(absl::StatusOr<v1::ModelInfo> model, v1::ModelInfo* reply) const;
+  void AddCheckpoints(v1::ModelInfo* model) const {
+    if (keeper_ != nullptr) keeper_->Describe(model->id(), model);
+  }
+  // The model, or all of them if the name is empty.
+  absl::StatusOr<std::vector<std::shared_ptr<Model>>> ModelsOf(const std::string& name) const;
   // Lets an answer wait until what has happened to the model is on disk.
   void AwaitDurable(const std::shared_ptr<Model>& model,
                     std::function<void(std::function<void(const absl::Status&)>)>* until);
@@ -444,10 +454,83 @@ void Server::Impl::AwaitDurable(const std::shared_ptr<Model>& model,
   };
 }
 
+absl::Status Server::Impl::CheckKeeper() const {
+  if (keeper_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError("this server keeps no state, and so no checkpoints; start it with --state_dir");
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<Model>>> Server::Impl::ModelsOf(const std::string& name) const {
+  if (auto status = CheckKeeper(); !status.ok()) return status;
+  if (name.empty()) return models_.List();
+  auto model = models_.Find(name);
+  if (!model.ok()) return model.status();
+  return std::vector<std::shared_ptr<Model>>{*std::move(model)};
+}
+
+absl::Status Server::Impl::DescribeTo(absl::StatusOr<v1::ModelInfo> model, v1::ModelInfo* reply) const {
+  if (model.ok()) AddCheckpoints(&*model);
+  return Unpack(std::move(model), reply);
+}
+
+void Server::Impl::ServeState() {
+  Serve<v1::CheckpointRequest, v1::CheckpointReply>(
+      "Checkpoint", &AsyncService::RequestCheckpoint, [this](const auto& r, auto* reply, auto* until) {
+        auto models = ModelsOf(r.model());
+        if (!models.ok()) return models.status();
+        *until = [this, reply, models = *std::move(models)](std::function<void(const absl::Status&)> done) {
+          keeper_->Checkpoint(models, [this, reply, models, done = std::move(done)](absl::Status status) {
+            if (status.ok()) status = Unpack(keeper_->List(models, /*of_each=*/1), reply);
+            done(status);
+          });
+        };
+        return absl::OkStatus();
+      });
+  Serve<v1::ListCheckpointsRequest, v1::CheckpointReply>(
+      "ListCheckpoints", &AsyncService::RequestListCheckpoints, [this](const auto& r, auto* reply) {
+        Pollers::StepAside();
+        const auto models = ModelsOf(r.model());
+        return models.ok() ? Unpack(keeper_->List(*models), reply) : models.status();
+      });
+  Serve<v1::RestoreModelRequest, v1::ModelInfo>(
+      "RestoreModel", &AsyncService::RequestRestoreModel, [this](const auto& r, auto* reply, auto* until) {
+        if (auto status = CheckKeeper(); !status.ok()) return status;
+        *until = [this, r, reply](std::function<void(const absl::Status&)> done) {
+          keeper_->Restore(r, [this, r, reply, done = std::move(done)](absl::Status status) {
+            const std::string& name = r.as().empty() ? r.model() : r.as();
+            if (status.ok()) status = DescribeTo(models_.Describe(name, /*workers=*/false), reply);
+            done(status);
+          });
+        };
+        return absl::OkStatus();
+      });
+  Serve<v1::AddPastRequest, v1::AddPastReply>(
+      "AddPast", &AsyncService::RequestAddPast, [this](const auto& r, auto*, auto* until) {
+        Pollers::StepAside();
+        const auto model = models_.Find(r.model());
+        if (!model.ok()) return model.status();
+        if ((*model)->id() != r.model_id()) {
+          return absl::AbortedError(
+              absl::StrCat("model '", r.model(), "' was deleted and created again since; create it again"));
+        }
+        state::Checkpoint record;
+        if (!record.ParseFromString(r.past())) return absl::InvalidArgumentError("the past can't be read");
+        const auto past = PastOf(record);
+        if (!past.ok()) return past.status();
+        if (auto status = (*model)->AddPast(*past); !status.ok()) return status;
+        if (keeper_ != nullptr) {
+          *until = [this, model = *model](std::function<void(const absl::Status&)> done) {
+            keeper_->Checkpoint({model}, std::move(done));
+          };
+        }
+        return absl::OkStatus();
+      });
+}
+
 void Server::Impl::ServeControlPlane() {
+  ServeState();
   Serve<v1::CreateModelRequest, v1::ModelInfo>(
       "CreateModel", &AsyncService::RequestCreateModel, [this](const auto& r, auto* reply, auto* until) {
-        if (auto status = Unpack(models_.Create(r.spec()), reply); !status.ok()) return status;
+        if (auto status = DescribeTo(models_.Create(r.spec()), reply); !status.ok()) return status;
         const auto model = models_.Find(r.spec().name());
         if (model.ok()) AwaitDurable(*model, until);
         return model.status();
@@ -455,12 +538,13 @@ void Server::Impl::ServeControlPlane() {
   Serve<v1::GetModelRequest, v1::ModelInfo>("GetModel", &AsyncService::RequestGetModel,
                                             [this](const auto& r, auto* reply) {
                                               if (!r.summary()) Pollers::StepAside();
-                                              return Unpack(models_.Describe(r.model(), !r.summary()), reply);
+                                              return DescribeTo(models_.Describe(r.model(), !r.summary()), reply);
                                             });
   Serve<v1::ListModelsRequest, v1::ListModelsReply>("ListModels", &AsyncService::RequestListModels,
                                                     [this](const auto& r, auto* reply) {
                                                       Pollers::StepAside();
                                                       for (v1::ModelInfo& info : models_.DescribeAll(!r.summary())) {
+                                                        AddCheckpoints(&info);
                                                         *reply->add_models() = std::move(info);
                                                       }
                                                       return absl::OkStatus();
@@ -547,9 +631,11 @@ v1::ServerStatus Server::Impl::GetStatus(bool summary) {
   }
   status.set_daemon_id(models_.daemon_id());
   for (v1::ModelInfo& info : models_.DescribeAll(!summary)) {
-    if (keeper_ != nullptr) keeper_->Describe(info.id(), &info);
+    AddCheckpoints(&info);
     *status.add_models() = std::move(info);
   }
+  status.set_image_bytes(models_.budget()->used_bytes(BudgetKind::kImages));
+  if (keeper_ != nullptr) keeper_->DescribeLog(&status);
   status.set_state_dir(Repaired(options_.state.dir));
   {
     MutexLock lock(&mutex_);

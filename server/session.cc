@@ -79,6 +79,7 @@ struct Session::Exchange : public ExchangeOwner {
   std::shared_ptr<Model> model;
   ExchangeCall call;
   bool initialize = false;
+  FirstPoint first_point;  // of an initialization
   v1::Encoding encoding = v1::FLOAT32;
   std::shared_ptr<const Segment> segment;  // that the floats go through; null: through messages
   std::shared_ptr<Lease> lease;            // renewed as they go; may be null
@@ -308,6 +309,7 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
   switch (header.operation_case()) {
     case v1::ExchangeHeader::kInitialize:
       call.floats = header.initialize().floats();
+      exchange->first_point = {.version = header.initialize().version(), .rounds = header.initialize().rounds()};
       if (auto status = CheckInitialize(*exchange); !status.ok()) return ReplyStatus(status);
       exchange->lease = exchange->model->FindLease(call.caller);
       exchange->model->Watch(call);
@@ -340,6 +342,11 @@ void Session::Begin(const v1::ExchangeHeader& header, DecodedExchange first) {
     case v1::ExchangeHeader::kPull:
       if (auto status = environment_.models->CheckPull(*exchange->model); !status.ok()) return ReplyStatus(status);
       call.pull = true;
+      call.state = header.pull().state();
+      if (call.state && (!call.caller.worker.empty() || exchange->encoding != v1::FLOAT32)) {
+        return ReplyStatus(absl::InvalidArgumentError(
+            "state vectors are for a reader that takes them as FLOAT32 (0); leave out the worker's name"));
+      }
       return InModel([&](Model* in) { in->BeginPull(call, exchanged); });
     case v1::ExchangeHeader::kAwait:
       call.sequence = header.await().sequence();
@@ -370,10 +377,16 @@ void Session::LeaveModel() {
 
 absl::Status Session::CheckInitialize(const Exchange& exchange) const {
   const CheckedSpec& spec = exchange.model->checked_spec();
-  if (exchange.call.floats != spec.floats) {
+  if (exchange.call.floats != spec.floats &&
+      exchange.call.floats != spec.floats * (1 + exchange.model->state_vectors())) {
     return absl::InvalidArgumentError(absl::StrCat("the initial center of model '", exchange.model->name(), "' has ",
                                                    exchange.call.floats, " floats where the model has ", spec.floats,
                                                    "; compare the tensors with `paramctl show`"));
+  }
+  if (exchange.first_point.version < 0 || exchange.first_point.rounds < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("model '", exchange.model->name(), "' would begin at version ",
+                                                   exchange.first_point.version, " and round ",
+                                                   exchange.first_point.rounds, "; neither can be negative"));
   }
   if (exchange.encoding != v1::FLOAT32) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -410,7 +423,7 @@ void Session::ReserveToReceive(DecodedExchange first) {
   const Exchange& exchange = *exchange_;
   const size_t float_bytes = FloatBytes(exchange.encoding);
   const uint64_t bytes =
-      exchange.initialize ? exchange.model->RoomToInitialize(float_bytes)
+      exchange.initialize ? exchange.model->RoomToInitialize(exchange.call.floats)
                           : exchange.model->RoomToReceive(float_bytes, exchange.segment != nullptr, exchange.call.pull);
   if (bytes == 0) return StartReceiving(Reservation(), first);
   Budget* const budget = environment_.models->budget();
@@ -514,10 +527,13 @@ void Session::Received() {
   const ExchangeCall& call = exchange_->call;
   if (exchange_->initialize) {
     return InModel([&](Model* in) {
-      in->Initialize(*std::move(commit), std::move(room), [self = shared_from_this()](const absl::Status& status) {
-        self->LeaveModel();
-        self->ReplyStatus(status);
-      });
+      in->Initialize(
+          *std::move(commit), std::move(room),
+          [self = shared_from_this()](const absl::Status& status) {
+            self->LeaveModel();
+            self->ReplyStatus(status);
+          },
+          exchange_->first_point);
     });
   }
   InModel([&](Model* in) {
@@ -536,7 +552,8 @@ void Session::Exchanged(ExchangeAnswer answer) {
   if (!answer.status.ok() || !has_center) return Reply(answer);
   if (answer.center != nullptr) return Send(answer);
   Budget* const budget = environment_.models->budget();
-  budget->Reserve({.tag = this, .bytes = exchange_->model->bytes(), .deadline = call.deadline},
+  const uint64_t bytes = exchange_->model->bytes() * (call.state ? 1 + exchange_->model->state_vectors() : 1);
+  budget->Reserve({.tag = this, .bytes = bytes, .deadline = call.deadline},
                   [self = shared_from_this(), answer = std::move(answer)](Reservation room) mutable {
                     if (room.empty()) {
                       answer.status = self->NoRoom();
@@ -565,6 +582,7 @@ void Session::Send(const ExchangeAnswer& answer) {
   header.set_version(center.version);
   header.set_staleness(answer.staleness);
   header.set_pull_floats(center.floats);
+  if (exchange_->call.caller.worker.empty()) header.set_rounds(center.rounds);
   header.set_acknowledge(answer.acknowledge);
   // To be renewed between its messages.
   if (center.blocks.size() > 1 && exchange_->lease == nullptr && !exchange_->call.caller.worker.empty()) {
@@ -582,13 +600,14 @@ void Session::WriteBlocks(const v1::ReplyHeader* header) {
     sending.next_progress += std::max<size_t>(1, center.blocks.size() / kProgressParts);
     sending.center->room.Progress();
   }
-  const size_t begin = sending.next_block * kBlockFloats;
+  const size_t begin = sending.sent;
   grpc::ByteBuffer out;
   if (exchange_->segment == nullptr) {
     const BlockRef& block = center.blocks[sending.next_block++];
     const grpc::Slice slice = exchange_->encoding == v1::FLOAT32
                                   ? BlockSlice(block)
                                   : environment_.chunks->Encode(exchange_->encoding, block.floats());
+    sending.sent += block.floats().size();
     out = EncodeExchange(header, begin, &slice);
   } else {
     const size_t end = std::min(begin + kSharedBlocks * kBlockFloats, center.floats);
@@ -598,6 +617,7 @@ void Session::WriteBlocks(const v1::ReplyHeader* header) {
       const absl::Span<const float> block = center.blocks[sending.next_block++].floats();
       std::memcpy(to + at, block.data(), block.size() * sizeof(float));
     }
+    sending.sent = end;
     out = EncodeSharedExchange(header, begin, layout.center_begin + begin * sizeof(float), end - begin);
   }
   // Until it was written, unless it has been copied.

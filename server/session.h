@@ -27,13 +27,15 @@
 namespace paramd {
 
 // The methods of the wire: all asynchronous, and raw: we read and write the messages.
-using AsyncService = v1::ParameterServer::WithRawMethod_CreateModel<
-    v1::ParameterServer::WithRawMethod_GetModel<v1::ParameterServer::WithRawMethod_ListModels<
-        v1::ParameterServer::WithRawMethod_DeleteModel<v1::ParameterServer::WithRawMethod_ListAlgorithms<
-            v1::ParameterServer::WithRawMethod_Join<v1::ParameterServer::WithRawMethod_Heartbeat<
-                v1::ParameterServer::WithRawMethod_Leave<v1::ParameterServer::WithRawMethod_ReportHistory<
-                    v1::ParameterServer::WithRawMethod_GetHistory<v1::ParameterServer::WithRawMethod_GetStatus<
-                        v1::ParameterServer::WithRawMethod_Exchange<v1::ParameterServer::Service>>>>>>>>>>>>;
+using AsyncService = v1::ParameterServer::WithRawMethod_CreateModel<v1::ParameterServer::WithRawMethod_Checkpoint<
+    v1::ParameterServer::WithRawMethod_ListCheckpoints<v1::ParameterServer::WithRawMethod_RestoreModel<
+        v1::ParameterServer::WithRawMethod_AddPast<v1::ParameterServer::WithRawMethod_GetModel<
+            v1::ParameterServer::WithRawMethod_ListModels<v1::ParameterServer::WithRawMethod_DeleteModel<
+                v1::ParameterServer::WithRawMethod_ListAlgorithms<v1::ParameterServer::WithRawMethod_Join<
+                    v1::ParameterServer::WithRawMethod_Heartbeat<v1::ParameterServer::WithRawMethod_Leave<
+                        v1::ParameterServer::WithRawMethod_ReportHistory<v1::ParameterServer::WithRawMethod_GetHistory<
+                            v1::ParameterServer::WithRawMethod_GetStatus<v1::ParameterServer::WithRawMethod_Exchange<
+                                v1::ParameterServer::Service>>>>>>>>>>>>>>>>;
 
 // What the sessions of a server work with, and outlives them.
 struct SessionEnvironment {
@@ -85,6 +87,7 @@ class Session : public Stream, public ReservationOwner, public std::enable_share
     std::shared_ptr<const HeldCenter> center;  // null once nothing of it is needed any more
     size_t next_block = 0;
     size_t next_progress = 0;  // the block with which the peer has gone on
+    size_t sent = 0;           // floats
   };
   struct Replying {};  // writes a reply without a center
   struct Ended {};

@@ -62,9 +62,18 @@ class StateKeeper : public Recorder {
   // To be called when the models are closed and nothing of them is gone yet: what the log holds of them is let go.
   void StopLog();
 
-  // What is known of a model's checkpoints.
+  // The checkpoints of these models, of each the newest first, and at most so many.
+  absl::StatusOr<v1::CheckpointReply> List(const std::vector<std::shared_ptr<Model>>& models,
+                                           size_t of_each = SIZE_MAX) const;
+
+  // Brings a model back to a checkpoint, as itself (Model::GoBack) or as a new model, and answers when that is on the
+  // disk. NOT_FOUND, ALREADY_EXISTS; FAILED_PRECONDITION: it has no center, or is an ensemble's; DATA_LOSS and others
+  // as Start.
+  void Restore(const v1::RestoreModelRequest& request, Done done);
+
+  // What is known of a model's checkpoints, and of the log.
   void Describe(uint64_t id, v1::ModelInfo* info) const;
-  std::vector<StoredCheckpoint> List(uint64_t id) const { return folder_->Checkpoints(id); }
+  void DescribeLog(v1::ServerStatus* status) const;
 
  private:
   struct Waiter {
@@ -76,7 +85,8 @@ class StateKeeper : public Recorder {
     SavePoint saved;
     bool any = false;            // a checkpoint that is good
     uint64_t saved_before = 0;   // position of the one before the last
-    bool record_lost = false;    // one could not be written since the last checkpoint was begun
+    bool fell_back = false;      // to that one, at start: the newest was damaged
+    uint64_t lost_up_to = 0;     // position of the last record that could not be written: a checkpoint has to have it
     std::weak_ptr<Model> model;  // of the waiters
     absl::Time saved_at;
     absl::Time next_attempt;  // by time
@@ -91,6 +101,17 @@ class StateKeeper : public Recorder {
   StateKeeper(StateOptions options, std::unique_ptr<StateFolder> folder);
   absl::Status Load(const StoredModel& stored, bool members);
   absl::Status LoadCheckpoint(const StoredCheckpoint& checkpoint, const StoredModel& stored, bool members);
+  // A checkpoint that was read.
+  struct Loaded {
+    CheckedSpec spec;
+    ModelImage image;
+  };
+  absl::StatusOr<Loaded> Read(const std::string& path) const;
+  absl::StatusOr<Loaded> ReadOrThrow(const std::string& path) const;
+  absl::StatusOr<Loaded> ReadVersion(const Model& model, const v1::RestoreModelRequest& request) const;
+  absl::Status RestoreNow(const v1::RestoreModelRequest& request);
+  absl::Status RestoreInPlace(const std::shared_ptr<Model>& model, ModelImage image);
+  absl::Status RestoreAs(Loaded loaded, const std::string& name);
   absl::Status OpenLog();
   // A record of the model is on disk, or why not.
   void Recorded(uint64_t id, const absl::Status& status);
@@ -98,10 +119,16 @@ class StateKeeper : public Recorder {
   void Say(bool error, const std::string& line) const;
   void Run();
   void SaveDue();
+  // What could not be removed.
+  void RemoveAgain();
   void QueueLocked(const std::shared_ptr<Model>& model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Covers(const Tracked& tracked, const Waiter& waiter) const;
+  // Whether records of the model that come up to where the log is are all on disk.
+  static bool LogIsWhole(const Tracked& tracked) { return tracked.lost_up_to <= tracked.saved.position; }
   void Save(const std::shared_ptr<Model>& model);
   absl::Status Write(const std::shared_ptr<Model>& model, SavePoint* at);
+  absl::Status WriteImage(const Model& model, const ModelImage& image);
+  void NoteSavedLocked(Tracked* tracked, const SavePoint& at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const StateOptions options_;
   const Clock* const clock_ = Clock::Steady();
@@ -114,6 +141,7 @@ class StateKeeper : public Recorder {
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;  // what Finish could not write
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> unremoved_ ABSL_GUARDED_BY(mutex_);      // ids of deleted models whose files are still there
   std::map<uint64_t, Tracked> tracked_ ABSL_GUARDED_BY(mutex_);  // by the model's id
 
   std::thread thread_;

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -120,7 +121,10 @@ class UnaryCall : public Event {
           "the request can't be read: it is malformed, or one of its texts is not UTF-8; is the client newer?");
     }
     if constexpr (kNamesModel<Request>) {
-      if (auto status = access_->Authorize(principal, *rule_, ModelOf(request)); !status.ok()) return status;
+      absl::Status status = access_->Authorize(principal, *rule_, ModelOf(request));
+      const std::string other = OtherModelOf(request);
+      if (status.ok() && !other.empty()) status = access_->Authorize(principal, *rule_, other);
+      if (!status.ok()) return status;
     }
     if (auto status = handle_(request, &reply_, until); !status.ok()) return status;
     HideModels(principal, &reply_);

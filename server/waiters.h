@@ -25,6 +25,7 @@ struct ExchangeCall {
   int64_t base_version = -1;
   uint64_t floats = 0;  // of the commit half
   bool pull = false;
+  bool state = false;                            // of a reader's pull: with the state vectors
   absl::Time deadline = absl::InfiniteFuture();  // by the model's clock: how long the answer may be held up
   const void* tag = nullptr;                     // names the call for CancelWait
   const std::atomic<bool>* cancelled = nullptr;  // set before CancelWait is called: it will not wait from then on

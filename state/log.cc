@@ -1,17 +1,20 @@
 #include "state/log.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "process/system_call.h"
 
 namespace paramd {
 namespace {
@@ -42,8 +45,13 @@ absl::Status Remove(const std::string& path) {
 }
 
 absl::Status CutOff(const std::string& path, uint64_t bytes) {
-  if (truncate(path.c_str(), static_cast<off_t>(bytes)) != 0) return FileError(path, "can't cut off its torn tail");
-  return absl::OkStatus();
+  const int file = RetryInterrupted([&] { return open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY); });
+  absl::Status status;
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0 || fsync(file) != 0) {
+    status = FileError(path, "can't cut off its torn tail");
+  }
+  if (file >= 0) close(file);
+  return status;
 }
 
 absl::Status Damage(const std::string& path, uint64_t offset, absl::string_view what) {
@@ -120,6 +128,7 @@ absl::StatusOr<std::deque<Log::Segment>> Log::ReadAll(const std::string& folder,
 absl::StatusOr<std::unique_ptr<Log>> Log::Open(const std::string& folder, LogOptions options,
                                                std::function<absl::Status(const LogRecord&)> replay) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return FileError(folder, "can't make the folder");
+  if (auto status = SyncFolder(std::filesystem::path(folder).parent_path().string()); !status.ok()) return status;
   auto segments = ReadAll(folder, /*cut=*/true, replay, options.say);
   if (!segments.ok()) return segments.status();
   if (auto status = SyncFolder(folder); !status.ok()) return status;

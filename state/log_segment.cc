@@ -207,6 +207,15 @@ absl::Status SegmentWriter::WriteOut(std::string_view bytes) {
 absl::Status SegmentWriter::Sync() {
   if (auto status = Flush(); !status.ok()) return status;
   if (RetryInterrupted([&] { return fdatasync(file_); }) != 0) return FileError(path_, "can't write to disk");
+  struct stat file {};
+  struct stat named {};
+  if (fstat(file_, &file) != 0 || stat(path_.c_str(), &named) != 0 || file.st_ino != named.st_ino ||
+      file.st_dev != named.st_dev) {
+    return absl::UnavailableError(absl::StrCat(
+        path_,
+        ": this file is not there any more, so that nobody would find what is written; was the state folder moved "
+        "or removed? Bring it back, or stop the server"));
+  }
   synced_ = pushed_ = written_;
   synced_last_ = last_;
   return absl::OkStatus();

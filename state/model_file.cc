@@ -56,7 +56,7 @@ void AppendVector(const std::string& name, const FloatPieces& pieces, Safetensor
 }
 
 // `record`: its bytes, which the content refers to.
-SafetensorsContent MakeContent(const ModelFileContent& model, std::string* record) {
+absl::StatusOr<SafetensorsContent> MakeContent(const ModelFileContent& model, std::string* record) {
   SafetensorsContent content;
   std::map<std::string, std::string>& metadata = content.header.metadata;
   metadata = {{kModel, model.spec.name()},
@@ -82,6 +82,12 @@ SafetensorsContent MakeContent(const ModelFileContent& model, std::string* recor
   if (!model.sum.empty()) AppendVector(prefix + kSum, model.sum, &content);
   if (model.record != nullptr) {
     *record = model.record->SerializeAsString();
+    if (record->size() > kMaxRecordBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat("the record of model '", model.spec.name(), "' takes ",
+                                                       record->size(),
+                                                       " bytes, more than could be read again; lower "
+                                                       "--max_history_bytes"));
+    }
     content.header.tensors.push_back(
         {.name = prefix + kRecord, .dtype = "U8", .shape = {static_cast<int64_t>(record->size())}});
     content.data.push_back(*record);
@@ -93,12 +99,14 @@ SafetensorsContent MakeContent(const ModelFileContent& model, std::string* recor
 
 absl::Status WriteModelFile(const std::string& path, const ModelFileContent& content) {
   std::string record;
-  return WriteSafetensorsContent(path, MakeContent(content, &record));
+  const auto made = MakeContent(content, &record);
+  return made.ok() ? WriteSafetensorsContent(path, *made) : made.status();
 }
 
 absl::Status WriteModelFile(std::ostream* out, const ModelFileContent& content) {
   std::string record;
-  return WriteSafetensorsContent(out, MakeContent(content, &record));
+  const auto made = MakeContent(content, &record);
+  return made.ok() ? WriteSafetensorsContent(out, *made) : made.status();
 }
 
 absl::StatusOr<ModelFile> ModelFile::Open(const std::string& path) {

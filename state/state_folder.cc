@@ -45,7 +45,8 @@ absl::Status FileSystemError(const std::string& path, absl::string_view what, co
 
 // Below a folder that is there. It is on the disk, too.
 absl::Status MakeFolder(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) == 0) return SyncFolder(fs::path(path).parent_path());
+  // What is in it is nobody else's to read: workers' nonces, too.
+  if (mkdir(path.c_str(), 0700) == 0) return SyncFolder(fs::path(path).parent_path());
   return errno == EEXIST ? absl::OkStatus() : SystemError(path, "can't make the folder");
 }
 
@@ -129,9 +130,11 @@ absl::StatusOr<std::unique_ptr<StateFolder>> StateFolder::Open(const std::string
   // Its parents are the operator's.
   if (auto status = MakeFolder(whole); !status.ok()) return status;
   const std::string lock_path = whole + "/lock";
-  const int lock = RetryInterrupted([&] { return open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+  const int lock = RetryInterrupted([&] { return open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); });
   if (lock < 0) return SystemError(lock_path, "can't open");
   std::unique_ptr<StateFolder> folder(new StateFolder(whole, lock));
+  // Who can read it can lock it.
+  if (fchmod(lock, 0600) != 0) return SystemError(lock_path, "can't keep it to ourselves");
   struct flock request {};
   request.l_type = F_WRLCK;
   if (RetryInterrupted([&] { return fcntl(lock, F_OFD_SETLK, &request); }) != 0) {
@@ -147,32 +150,40 @@ absl::StatusOr<std::unique_ptr<StateFolder>> StateFolder::Open(const std::string
   if (ftruncate(lock, 0) == 0) static_cast<void>(pwrite(lock, process.data(), process.size(), 0) < 0);  // words only
   if (auto status = folder->ReadOrMakeIdentity(make_id); !status.ok()) return status;
   if (auto status = MakeFolder(whole + kModels); !status.ok()) return status;
+  if (chmod((whole + kModels).c_str(), 0700) != 0) return SystemError(whole + kModels, "can't keep it to ourselves");
   if (auto status = folder->RemoveUnfinished(); !status.ok()) return status;
   return folder;
 }
 
-absl::Status StateFolder::ReadOrMakeIdentity(const std::function<uint64_t()>& make_id) {
-  const std::string file = path_ + "/daemon";
+absl::StatusOr<uint64_t> ReadDaemonId(const std::string& state_dir) {
+  const std::string file = state_dir + "/daemon";
   std::ifstream in(file);
-  if (!in) {
-    if (errno != ENOENT) return SystemError(file, "can't read");
-    daemon_id_ = make_id();
-    auto out = WholeFile::Open(file);
-    if (!out.ok()) return out.status();
-    if (auto status = out->Write(IdentityText(daemon_id_)); !status.ok()) return status;
-    if (auto status = out->Publish(); !status.ok()) return status;
-    return SyncFolder(path_);
-  }
+  if (!in) return SystemError(file, "can't read");
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   const std::vector<absl::string_view> words = absl::StrSplit(text, absl::ByAnyChar(" \n"));
-  if (words.size() < 5 || !absl::SimpleHexAtoi(words[4], &daemon_id_) || daemon_id_ == 0 ||
-      text != IdentityText(daemon_id_)) {
+  uint64_t id = 0;
+  if (words.size() < 5 || !absl::SimpleHexAtoi(words[4], &id) || id == 0 || text != IdentityText(id)) {
     return absl::DataLossError(absl::StrCat(
         file,
         ": the daemon's identity can't be read; bring the file back from a backup, or remove it: then workers that "
         "had joined have to join again"));
   }
-  return absl::OkStatus();
+  return id;
+}
+
+absl::Status StateFolder::ReadOrMakeIdentity(const std::function<uint64_t()>& make_id) {
+  const auto known = ReadDaemonId(path_);
+  if (known.ok()) {
+    daemon_id_ = *known;
+    return absl::OkStatus();
+  }
+  if (!absl::IsNotFound(known.status())) return known.status();
+  daemon_id_ = make_id();
+  auto out = WholeFile::Open(path_ + "/daemon");
+  if (!out.ok()) return out.status();
+  if (auto status = out->Write(IdentityText(daemon_id_)); !status.ok()) return status;
+  if (auto status = out->Publish(); !status.ok()) return status;
+  return SyncFolder(path_);
 }
 
 absl::Status StateFolder::RemoveUnfinished() const {
@@ -212,6 +223,14 @@ absl::Status StateFolder::Write(absl::string_view name, const ModelFileContent& 
   // A file that can't be removed costs room only.
   for (size_t i = keep - 1; i < checkpoints.size(); ++i) unlink(checkpoints[i].path.c_str());
   return absl::OkStatus();
+}
+
+void StateFolder::KeepNewest(uint64_t id) {
+  const std::vector<StoredCheckpoint> checkpoints = Checkpoints(id);
+  if (checkpoints.size() < 2) return;
+  const auto newest = ModelFile::Open(checkpoints.front().path);
+  if (!newest.ok() || !newest->Verify().ok()) return;
+  for (size_t i = 1; i < checkpoints.size(); ++i) unlink(checkpoints[i].path.c_str());
 }
 
 absl::Status StateFolder::RemoveModel(uint64_t id) {

@@ -40,6 +40,9 @@ struct StoredModel {
 // Of a folder that is there; nothing is changed. In the order of names.
 absl::StatusOr<std::vector<StoredModel>> ListStoredModels(const std::string& state_dir);
 
+// Of a folder that is there: its daemon's. NOT_FOUND, DATA_LOSS; else the system's error.
+absl::StatusOr<uint64_t> ReadDaemonId(const std::string& state_dir);
+
 // A part of a path that nothing in it leads out of, and that no file system finds too long.
 std::string EscapedName(absl::string_view name);
 
@@ -61,6 +64,9 @@ class StateFolder {
 
   // Writes the model's next checkpoint, on the disk when it returns, and then removes all but the last `keep`.
   absl::Status Write(absl::string_view name, const ModelFileContent& content, size_t keep);
+
+  // Removes all checkpoints of the model but the newest, if that is good.
+  void KeepNewest(uint64_t id);
 
   // OK if there is none. On the disk when it returns.
   absl::Status RemoveModel(uint64_t id);

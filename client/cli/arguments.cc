@@ -163,12 +163,13 @@ class ArgumentsParser {
 
   const FlagSpec* FindFlag(const std::string& name) const {
     if (name == HelpFlag().name) return &HelpFlag();
-    for (const FlagSpec& flag : command_.flags) {
-      if (flag.name == name) return &flag;
-    }
-    if (invocation_.verb == nullptr) return nullptr;
-    for (const FlagSpec& flag : invocation_.verb->flags) {
-      if (flag.name == name) return &flag;
+    // A verb's own goes before one of the same name that goes with every verb.
+    for (const auto* const flags :
+         {invocation_.verb == nullptr ? nullptr : &invocation_.verb->flags, &command_.flags}) {
+      if (flags == nullptr) continue;
+      for (const FlagSpec& flag : *flags) {
+        if (flag.name == name) return &flag;
+      }
     }
     return nullptr;
   }
@@ -236,7 +237,7 @@ class ArgumentsParser {
     if (invocation_.help || invocation_.verb == nullptr) return absl::OkStatus();
     const VerbSpec& verb = *invocation_.verb;
     const size_t given = invocation_.arguments.operands_.size();
-    if (given < verb.operands.size()) {
+    if (given < verb.operands.size() && verb.operands[given].front() != '[') {
       return UsageError(absl::StrCat(verb.name, " needs a ", verb.operands[given]));
     }
     for (const FlagSpec& flag : verb.flags) {

@@ -29,7 +29,7 @@ struct FlagSpec {
 
 struct VerbSpec {
   std::string name;
-  std::vector<std::string> operands;  // their names in help; all must be given
+  std::vector<std::string> operands;  // their names in help; all must be given, but for one in brackets, the last
   std::string summary;                // one line
   std::vector<FlagSpec> flags;
   std::string example;  // one or more command lines

@@ -41,6 +41,7 @@ OrderedJson ModelJson(const v1::ModelInfo& model) {
       {"hyperparameters", std::move(hyperparameters)},
       {"consistency", model.spec().consistency()},
       {"version", model.version()},
+      {"rounds", model.rounds()},
       {"initialized", model.initialized()},
       {"parameters", model.parameters()},
       {"tensors", std::move(tensors)},
@@ -115,6 +116,11 @@ OrderedJson StatusJson(const v1::ServerStatus& status) {
       {"round_bytes", status.round_bytes()},
       {"history_bytes", status.history_bytes()},
       {"max_history_bytes", status.max_history_bytes()},
+      {"image_bytes", status.image_bytes()},
+      {"state_dir", status.state_dir()},
+      {"log_problem", status.log_problem()},
+      {"log_waiting", status.log_waiting()},
+      {"log_bytes", status.log_bytes()},
       {"models", ModelsJson(status.models())},
   };
 }

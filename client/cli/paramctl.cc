@@ -49,7 +49,8 @@ int RunParamctl(const std::vector<std::string>& words, std::ostream& out, std::o
     out << (invocation->verb == nullptr ? CommandHelp(spec) : VerbHelp(spec, *invocation->verb));
     return kExitClean;
   }
-  if (invocation->arguments.Has("version")) {
+  // `restore` has one with a value.
+  if (invocation->arguments.Has("version") && invocation->arguments.Values("version").empty()) {
     out << "paramctl " << kVersion << "\n";
     return kExitClean;
   }

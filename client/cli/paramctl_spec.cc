@@ -8,23 +8,22 @@ namespace paramd::cli {
 namespace {
 
 // Every verb with what it does.
-const std::vector<std::pair<VerbSpec, std::variant<Verb, OfflineVerb>>>& Table() {
+const std::vector<std::pair<VerbSpec, std::variant<Verb, OfflineVerb>>>& VerbTable() {
   using enum FlagSpec::Kind;
   static const auto& table = *new std::vector<std::pair<VerbSpec, std::variant<Verb, OfflineVerb>>>{
       {{.name = "create",
         .operands = {"NAME"},
         .summary = "create a model, and initialize its center from a file if one is given",
-        .flags = {{"algorithm", "ALGORITHM", kValue,
-                   "how commits become the new center; `paramctl algorithms` lists; default: that of a file that "
-                   "`pull` wrote"},
-                  {"tensor", "NAME:ROWSxCOLS", kRepeated, "a tensor: w:784x128, a vector b:128, a scalar s:"},
-                  {"set", "KEY=VALUE", kRepeated, "a hyperparameter that differs from its default"},
-                  {"consistency", "async|bounded:S|sync", kValue,
-                   "how far workers may run apart; default: the algorithm's"},
-                  {"from", "FILE", kValue,
-                   "safetensors file of the first center, - for standard input. One that `pull` wrote makes that model "
-                   "again; "
-                   "flags go before what it says"}},
+        .flags =
+            {{"algorithm", "ALGORITHM", kValue,
+              "how commits become the new center; `paramctl algorithms` lists; default: that of a file that "
+              "`pull` wrote"},
+             {"tensor", "NAME:ROWSxCOLS", kRepeated, "a tensor: w:784x128, a vector b:128, a scalar s:"},
+             {"set", "KEY=VALUE", kRepeated, "a hyperparameter that differs from its default"},
+             {"consistency", "async|bounded:S|sync", kValue, "how far workers may run apart; default: the algorithm's"},
+             {"from", "FILE", kValue,
+              "safetensors file of the first center, - for standard input. One that `pull` wrote, or a checkpoint, "
+              "makes that model again; flags go before what it says"}},
         .example = "paramctl create mnist --algorithm=adag --tensor=w:784x10 --tensor=b:10 --set learning_rate=0.5"},
        Create},
       {{.name = "list", .operands = {}, .summary = "list all models", .flags = {}, .example = "paramctl list"}, List},
@@ -42,7 +41,7 @@ const std::vector<std::pair<VerbSpec, std::variant<Verb, OfflineVerb>>>& Table()
        Delete},
       {{.name = "pull",
         .operands = {"NAME", "FILE"},
-        .summary = "write a model's center to a safetensors file, or with - to standard output",
+        .summary = "write a model to a safetensors file, or with - to standard output",
         .flags = {},
         .example = "paramctl pull mnist center.safetensors"},
        Pull},
@@ -67,6 +66,25 @@ const std::vector<std::pair<VerbSpec, std::variant<Verb, OfflineVerb>>>& Table()
         .flags = {{"watch", "SECONDS", kOptionalValue, "again and again until interrupted; default: every 2 seconds"}},
         .example = "paramctl status --watch=5"},
        ShowStatus},
+      {{.name = "checkpoint",
+        .operands = {"[NAME]"},
+        .summary = "write a checkpoint of a model now; the server must have a --state_dir",
+        .flags = {{"all", "", kSwitch, "of all models"}},
+        .example = "paramctl checkpoint mnist"},
+       Checkpoint},
+      {{.name = "checkpoints",
+        .operands = {"[NAME]"},
+        .summary = "list the checkpoints of a model, or of all, the newest first",
+        .flags = {},
+        .example = "paramctl checkpoints mnist"},
+       ListCheckpoints},
+      {{.name = "restore",
+        .operands = {"NAME"},
+        .summary = "bring a model back to a checkpoint; its workers pull, and go on",
+        .flags = {{"version", "VERSION", kValue, "of the checkpoint; default: the newest"},
+                  {"as", "NAME", kValue, "make a new model of it, and leave this one alone"}},
+        .example = "paramctl restore mnist --version=4711 --as=mnist-before"},
+       Restore},
       {{.name = "verify",
         .operands = {"DIR"},
         .summary = "check every file of a --state_dir, without a server",
@@ -123,14 +141,14 @@ const CommandSpec& ParamctlSpec() {
             {"insecure", "", kSwitch, "a token may go beyond this host without TLS; default: $PARAMD_INSECURE is 1"},
             {"json", "", kSwitch, "print JSON, for programs"},
             {"version", "", kSwitch, "print the version and exit"}}};
-    for (const auto& [verb, function] : Table()) command->verbs.push_back(verb);
+    for (const auto& [verb, function] : VerbTable()) command->verbs.push_back(verb);
     return command;
   }();
   return spec;
 }
 
 std::variant<Verb, OfflineVerb> FindVerb(const VerbSpec& spec) {
-  for (const auto& [verb, function] : Table()) {
+  for (const auto& [verb, function] : VerbTable()) {
     if (verb.name == spec.name) return function;
   }
   return Verb{nullptr};

@@ -229,7 +229,13 @@ std::string StatusText(const v1::ServerStatus& status) {
       BytesText(status.max_shared_bytes()), ", with ", CountText(status.segments()), " workers; memory ",
       BytesText(status.resident_bytes()), ", of it base centers ", BytesText(status.base_bytes()), ", rounds ",
       BytesText(status.round_bytes()), ", histories ", BytesText(status.history_bytes()), " of ",
-      BytesText(status.max_history_bytes()), "\n\n", ModelsText(status.models()));
+      BytesText(status.max_history_bytes()), ", images ", BytesText(status.image_bytes()), "\n");
+  if (!status.state_dir().empty()) {
+    absl::StrAppend(&text, "state in ", Printable(status.state_dir()), ", journal ", BytesText(status.log_bytes()),
+                    ", ", CountText(status.log_waiting()), " records waiting",
+                    status.log_problem().empty() ? "" : "; it has a problem: ", Printable(status.log_problem()), "\n");
+  }
+  absl::StrAppend(&text, "\n", ModelsText(status.models()));
   Table workers(WorkerHeadings(true));
   bool any = false;
   for (const v1::ModelInfo& model : status.models()) {

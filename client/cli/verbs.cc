@@ -17,6 +17,7 @@
 #include "client/cli/json_view.h"
 #include "client/cli/model_spec.h"
 #include "client/cli/outcome.h"
+#include "client/cli/past.h"
 #include "client/cli/table.h"
 #include "client/cli/text_view.h"
 #include "client/worker.h"
@@ -94,6 +95,65 @@ void TakeOver(const ModelFile& file, v1::ModelSpec* spec) {
   }
 }
 
+// What a model begins with.
+struct FirstCenter {
+  std::string source;
+  std::vector<float> floats;  // the center, then the state vectors
+  size_t state_vectors = 0;
+  Admin::Point at;
+  state::Checkpoint past;
+};
+
+absl::StatusOr<FirstCenter> ReadFirstCenter(const ModelFile& file, const v1::ModelSpec& spec) {
+  FirstCenter first{.source = file.file().path()};
+  auto center = ReadCenter(file, spec.tensors());
+  if (!center.ok()) return center.status();
+  first.floats = *std::move(center);
+  if (!file.whole()) return first;
+  first.at = {.version = file.version(), .rounds = file.rounds()};
+  if (file.has_record()) {
+    auto past = file.ReadRecord();
+    if (!past.ok()) return past.status();
+    first.past = *std::move(past);
+  }
+  // Those of another algorithm mean nothing to this one.
+  if (file.state_vectors() == 0 || spec.algorithm() != file.spec().algorithm()) return first;
+  for (int i = 0; i < spec.tensors_size(); ++i) {
+    if (spec.tensors(i).name() == file.spec().tensors(i).name()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        first.source, ": its state vectors are in the order of its own tensors; leave out --tensor to keep that"));
+  }
+  const size_t length = first.floats.size();
+  first.state_vectors = file.state_vectors();
+  first.floats.resize(length * (1 + first.state_vectors));
+  for (size_t i = 0; i < first.state_vectors; ++i) {
+    if (auto status = file.ReadState(i, {absl::MakeSpan(first.floats).subspan(length * (1 + i), length)});
+        !status.ok()) {
+      return status;
+    }
+  }
+  return first;
+}
+
+// Gives a model that has just been created its past and its center; one that has its own is compared.
+absl::Status Begin(Admin& admin, const v1::ModelInfo& model, const FirstCenter& first) {
+  if (first.state_vectors > 0 && first.state_vectors != model.state_vectors()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it has ", first.state_vectors, " state vectors, and the server's algorithm '",
+                     model.spec().algorithm(), "' has ", model.state_vectors(), "; is it another version of it?"));
+  }
+  if (!model.initialized() && first.past.id() != 0) {
+    v1::AddPastRequest request;
+    request.set_model(model.spec().name());
+    request.set_model_id(model.id());
+    for (std::string& piece : PiecesOfPast(first.past)) {
+      request.set_past(std::move(piece));
+      if (auto status = admin.AddPast(request); !status.ok()) return status;
+    }
+  }
+  return admin.InitializeAt(model.spec().name(), first.floats, first.at);
+}
+
 }  // namespace
 
 void Print(const Arguments& arguments, const std::string& text, const OrderedJson& json, std::ostream& out) {
@@ -128,20 +188,18 @@ absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to) 
     return UsageError("create needs tensors: --tensor=NAME:ROWSxCOLS for each, or --from=FILE");
   }
 
-  std::string source;
-  absl::StatusOr<std::vector<float>> center = std::vector<float>();
+  absl::StatusOr<FirstCenter> first = FirstCenter();
   if (!path.empty()) {
     const auto file = ModelFile::Open(path);
     if (!file.ok()) return file.status();
-    source = file->file().path();
     TakeOver(*file, spec);
     if (spec->tensors().empty()) {
       auto tensors = TensorsOf(*file);
       if (!tensors.ok()) return tensors.status();
       *spec->mutable_tensors() = *std::move(tensors);
     }
-    center = ReadCenter(*file, spec->tensors());
-    if (!center.ok()) return center.status();
+    first = ReadFirstCenter(*file, *spec);
+    if (!first.ok()) return first.status();
   }
 
   if (spec->algorithm().empty()) {
@@ -150,9 +208,9 @@ absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to) 
   auto model = admin.CreateModel(*spec);
   if (!model.ok()) return model.status();
   if (!path.empty()) {
-    if (const auto status = admin.Initialize(spec->name(), *center); !status.ok()) {
-      return Annotate(
-          status, absl::StrCat("model '", spec->name(), "' is there, but ", source, " did not become its center: "));
+    if (const auto status = Begin(admin, *model, *first); !status.ok()) {
+      return Annotate(status, absl::StrCat("model '", spec->name(), "' is there, but ", first->source,
+                                           " did not become its center: "));
     }
     model = admin.GetModel(spec->name());
     if (!model.ok()) return model.status();
@@ -160,7 +218,8 @@ absl::Status Create(Admin& admin, const Arguments& arguments, const Output& to) 
   Print(arguments,
         absl::StrCat("created ", model->spec().name(), ": ", model->spec().algorithm(), ", ",
                      model->spec().consistency(), ", ", CountText(model->parameters()), " parameters",
-                     path.empty() ? "" : ", initialized from " + source, "\n"),
+                     path.empty() ? "" : ", initialized from " + first->source,
+                     model->version() == 0 ? "" : absl::StrCat(", version ", model->version()), "\n"),
         ModelJson(*model), to.out);
   return absl::OkStatus();
 }
@@ -189,23 +248,38 @@ absl::Status Delete(Admin& admin, const Arguments& arguments, const Output& to) 
 absl::Status Pull(Admin& admin, const Arguments& arguments, const Output& to) {
   const std::string& name = arguments.operands()[0];
   const std::string& path = arguments.operands()[1];
-  const auto model = admin.GetModel(name);
+  auto model = admin.GetModel(name);
   if (!model.ok()) return model.status();
-  std::vector<float> center(model->parameters());
-  const auto pulled = admin.Pull(name, absl::MakeSpan(center));
+  const uint64_t id = model->id();
+  const size_t length = model->parameters();
+  std::vector<float> floats(length * (1 + model->state_vectors()));
+  const auto pulled = admin.PullWithState(name, absl::MakeSpan(floats));
   if (!pulled.ok()) return pulled.status();
+  // What became of it until then, and perhaps a little more.
+  model = admin.GetModel(name);
+  if (!model.ok()) return model.status();
+  if (model->id() != id) return absl::AbortedError("the model was deleted and created again meanwhile; pull again");
+  v1::GetHistoryRequest history_request;
+  history_request.set_model(name);
+  const auto history = admin.GetHistory(history_request);
+  if (!history.ok()) return history.status();
   const bool to_output = IsStandardOutput(path);
-  const ModelFileContent content{.spec = model->spec(), .version = pulled->version, .center = {center}};
+  const state::Checkpoint past = PastOf(*model, *history, *pulled);
+  ModelFileContent content{
+      .spec = model->spec(), .version = pulled->version, .rounds = pulled->rounds, .record = &past};
+  const auto vector = [&](size_t i) { return absl::MakeConstSpan(floats).subspan(i * length, length); };
+  content.center = {vector(0)};
+  for (size_t i = 1; i * length < floats.size(); ++i) content.state.push_back({vector(i)});
   const auto written = to_output ? WriteModelFile(&to.out, content) : WriteModelFile(path, content);
   if (!written.ok()) return written;
   const std::string file = to_output ? "standard output" : path;
   Print(arguments,
         absl::StrCat("pulled version ", CountText(static_cast<uint64_t>(pulled->version)), " of ", name, " (",
-                     BytesText(center.size() * sizeof(float)), ") to ", file,
+                     BytesText(floats.size() * sizeof(float)), ") to ", file,
                      model->problem().empty() ? "" : "; it has a problem: ", Printable(model->problem()), "\n"),
         {{"model", name},
          {"version", pulled->version},
-         {"parameters", center.size()},
+         {"parameters", length},
          {"file", file},
          {"problem", model->problem()}},
         to_output ? to.err : to.out);

@@ -40,6 +40,9 @@ absl::Status Pull(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status Commit(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ShowHistory(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ShowStatus(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status Checkpoint(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status ListCheckpoints(Admin& admin, const Arguments& arguments, const Output& to);
+absl::Status Restore(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status Wait(Admin& admin, const Arguments& arguments, const Output& to);
 absl::Status ListAlgorithms(Admin& admin, const Arguments& arguments, const Output& to);
 

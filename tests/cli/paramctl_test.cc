@@ -19,11 +19,15 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "algorithms/registry.h"
+#include "client/admin.h"
 #include "client/cli/verbs.h"
 #include "client/worker.h"
 #include "server/server.h"
 #include "state/safetensors.h"
+#include "state/state.pb.h"
 #include "tests/support/await.h"
 #include "tests/support/memory_limit.h"
 #include "tests/support/process.h"
@@ -41,13 +45,13 @@ struct Result {
 // A server, a folder for files, and paramctl to run against them.
 class House {
  public:
-  House() {
-    auto started = Server::Start({.listen = "127.0.0.1:0"});
-    REQUIRE(started.ok());
-    server_ = *std::move(started);
+  explicit House(bool keeps_state = false) {
     std::string path = (std::filesystem::temp_directory_path() / "paramctl_test.XXXXXX").string();
     REQUIRE(::mkdtemp(path.data()) != nullptr);
     folder_ = path;
+    auto started = Server::Start({.listen = "127.0.0.1:0", .state = {.dir = keeps_state ? File("state") : ""}});
+    REQUIRE(started.ok());
+    server_ = *std::move(started);
   }
   ~House() { std::filesystem::remove_all(folder_); }
 
@@ -163,27 +167,178 @@ TEST_CASE("A center goes in from a file, is committed to, and comes out into a f
   CHECK(workers[0]["state"] == "left");
 }
 
-TEST_CASE("A pulled file alone makes a model of the same kind again, and flags go before what it says") {
-  const House house;
-  house.Must({"create", "m", "--algorithm=adag", "--from", house.Write("in", {1, 2, 3, 4}, 5),
-              "--consistency=bounded:3", "--set", "learning_rate=0.02"});
-  house.Must({"commit", "m", house.Write("delta", {1, 1, 1, 1}, 1), "--worker=a"});
-  const auto before = house.Json({"show", "m", "--json"});
-  house.Must({"pull", "m", house.File("whole")});
-  house.Must({"delete", "m"});
-  house.Must({"create", "m", "--from", house.File("whole")});
-  const auto after = house.Json({"show", "m", "--json"});
-  for (const char* const same : {"algorithm", "consistency", "hyperparameters", "tensors"}) {
-    CHECK(after[same] == before[same]);
+// θ += δ + what came before it; so its state counts.
+class HeavyHalf : public ServerHalf {
+ public:
+  int state_vectors() const override { return 2; }
+  void Finish(const RoundInfo& /*round*/, const FinishPiece& piece) const override {
+    for (size_t i = 0; i < piece.next.size(); ++i) {
+      piece.next[i] = piece.center[i] + piece.sum[i] + piece.state[0][i] + 10 * piece.state[1][i];
+      piece.state[1][i] = piece.state[0][i];
+      piece.state[0][i] = piece.sum[i];
+    }
   }
-  house.Must({"pull", "m", house.File("again")});
-  CHECK(house.Read("again", 0) == house.Read("whole", 0));
+};
 
-  house.Must({"create", "n", "--from", house.File("whole"), "--set", "learning_rate=0.5", "--consistency=async"});
+class SendingHalf : public WorkerHalf {
+ public:
+  void MakeCommit(int64_t /*minibatches*/, absl::Span<const float> parameters, absl::Span<const float> /*pulled*/,
+                  absl::Span<float> commit) override {
+    std::copy(parameters.begin(), parameters.end(), commit.begin());
+  }
+};
+
+REGISTER_ALGORITHM({.name = "heavy",
+                    .description = "of the tests of paramctl",
+                    .make_server = [](const Hyperparameters&) { return std::make_unique<HeavyHalf>(); },
+                    .make_worker = [](const Hyperparameters&) { return std::make_unique<SendingHalf>(); }});
+
+TEST_CASE("A pulled file, or a checkpoint, alone makes exactly that model again, and flags go before what it says") {
+  const House house(/*keeps_state=*/true);
+  house.Must({"create", "m", "--algorithm=heavy", "--from", house.Write("in", {1, 2, 3, 4}, 5),
+              "--consistency=bounded:3", "--set", "learning_rate=0.02"});
+  const std::string delta = house.Write("delta", {1, 1, 1, 1}, 1);
+  for (int i = 0; i < 3; ++i) house.Must({"commit", "m", delta, "--worker=a"});
+  {
+    const auto worker = house.Join("m", "reporter");
+    const std::vector<StepResult> steps{{.step = 7, .epoch = 0.5, .time_s = 1, .loss = 0.25, .metrics = {0.5}}};
+    REQUIRE(worker->Report({"accuracy"}, steps).ok());
+    REQUIRE(worker->Leave("out of luck").ok());
+  }
+  const auto before = house.Json({"show", "m", "--json"});
+  CHECK(before["version"] == 3);
+  CHECK(before["rounds"] == 3);
+  const std::string history = house.Must({"history", "m", "--format=csv"});
+  house.Must({"pull", "m", house.File("pulled")});
+  const auto checkpoint = house.Json({"checkpoint", "m", "--json"});
+  REQUIRE(checkpoint.size() == 1);
+  // The same commit again and again leads to the same only from the same state.
+  for (int i = 0; i < 2; ++i) house.Must({"commit", "m", delta, "--worker=a"});
+  house.Must({"pull", "m", house.File("expected")});
+  for (const std::string& file : {house.File("pulled"), checkpoint[0]["file"].get<std::string>()}) {
+    for (const std::string name : {"again", "moved"}) {
+      INFO(file << " as " << name);
+      CHECK_THAT(house.Must({"create", name, "--from", file}), Catch::EndsWith(", version 3\n"));
+      const auto after = house.Json({"show", name, "--json"});
+      for (const char* const same : {"algorithm", "consistency", "hyperparameters", "tensors", "version", "rounds",
+                                     "commits", "rejected", "staleness_histogram", "mean_staleness", "known_workers"}) {
+        INFO(same);
+        CHECK(after[same] == before[same]);
+      }
+      REQUIRE(after["workers"].size() == 2);
+      CHECK(after["workers"][0]["state"] == "left");
+      CHECK(after["workers"][0]["commits"] == 3);
+      CHECK(after["workers"][0]["incarnation"] == 3);
+      CHECK(after["workers"][1]["message"] == "out of luck");
+      CHECK(house.Must({"history", name, "--format=csv"}) == history);
+      // Once more changes nothing.
+      house.Must({"create", name, "--from", file});
+      CHECK(house.Must({"history", name, "--format=csv"}) == history);
+      for (int i = 0; i < 2; ++i) house.Must({"commit", name, delta, "--worker=a"});
+      CHECK(FindState(house.Json({"show", name, "--json"}), "a") == "left");
+      house.Must({"pull", name, house.File("led_to")});
+      for (const size_t tensor : {0, 1}) CHECK(house.Read("led_to", tensor) == house.Read("expected", tensor));
+      CHECK(house.Json({"show", name, "--json"})["version"] == 5);
+      house.Must({"delete", name});
+    }
+  }
+  house.Must({"create", "m2", "--from", house.File("pulled"), "--algorithm=adag"});
+  CHECK(house.Json({"show", "m2", "--json"})["algorithm"] == "adag");
+  CHECK_THAT(house.Run({"create", "m3", "--from", house.File("pulled"), "--tensor=b:1", "--tensor=w:2x2"}).err,
+             Catch::Contains("state vectors are in the order"));
+
+  house.Must({"create", "n", "--from", house.File("pulled"), "--set", "learning_rate=0.5", "--consistency=async"});
   const auto other = house.Json({"show", "n", "--json"});
   CHECK(other["hyperparameters"]["learning_rate"] == 0.5);
   CHECK(other["consistency"] == "async");
-  CHECK(other["algorithm"] == "adag");
+  CHECK(other["algorithm"] == "heavy");
+}
+
+TEST_CASE("Checkpoints are made, listed and brought back, as the model or as another one") {
+  const House house(/*keeps_state=*/true);
+  house.Must({"create", "m", "--algorithm=downpour", "--from", house.Write("in", {1, 2, 3, 4}, 5)});
+  house.Must({"create", "other", "--algorithm=downpour", "--tensor=w:1"});
+  house.Must({"commit", "m", house.Write("delta", {1, 1, 1, 1}, 1), "--worker=a"});
+  CHECK(house.Json({"show", "m", "--json"})["checkpoint_version"] == 0);
+  CHECK_THAT(house.Must({"show", "m"}), Catch::Contains("checkpoint"));
+  CHECK_THAT(house.Must({"checkpoint", "m"}), Catch::Contains("-1.safetensors"));
+  CHECK(house.Json({"show", "m", "--json"})["checkpoint_version"] == 1);
+  CHECK(house.Json({"list", "--json"})[0]["checkpoint_version"] == 1);
+  CHECK(house.Json({"status", "--json"})["models"][0]["checkpoint_version"] == 1);
+  house.Must({"commit", "m", house.File("delta"), "--worker=a"});
+  CHECK(house.Json({"checkpoint", "--all", "--json"}).size() == 2);
+  const auto listed = house.Json({"checkpoints", "m", "--json"});
+  REQUIRE(listed.size() == 3);
+  CHECK(listed[0]["version"] == 2);
+  CHECK(listed[1]["version"] == 1);
+  CHECK(house.Json({"checkpoints", "--json"}).size() > 3);
+
+  CHECK(house.Must({"restore", "m", "--version=1", "--as=copy"}) == "restored version 1 of m as copy\n");
+  CHECK(house.Must({"restore", "m", "--version=1"}) == "restored m to version 1; its workers pull again\n");
+  for (const std::string name : {"m", "copy"}) {
+    house.Must({"pull", name, house.File("center")});
+    CHECK(house.Read("center", 0) == std::vector<float>{2, 3, 4, 5});
+  }
+  house.Must({"commit", "m", house.File("delta"), "--worker=a"});
+  CHECK_THAT(house.Must({"status"}), Catch::Contains("state in " + house.File("state") + ", journal "));
+  const auto status = house.Json({"status", "--json"});
+  CHECK(status["log_problem"] == "");
+  CHECK(status["state_dir"] == house.File("state"));
+  CHECK(status["image_bytes"] == 0);
+
+  CHECK(house.Run({"checkpoint"}).exit_code == 2);
+  CHECK(house.Run({"checkpoint", "m", "--all"}).exit_code == 2);
+  CHECK(house.Run({"checkpoint", "absent"}).exit_code == 1);
+  CHECK_THAT(house.Run({"restore", "m", "--version=77"}).err, Catch::Contains("it has some of"));
+  const House forgetful;
+  CHECK_THAT(forgetful.Run({"checkpoint", "--all"}).err, Catch::Contains("--state_dir"));
+  CHECK_THAT(forgetful.Run({"checkpoints"}).err, Catch::Contains("--state_dir"));
+  CHECK_THAT(forgetful.Run({"restore", "m"}).err, Catch::Contains("--state_dir"));
+}
+
+TEST_CASE("Nobody's past is added to a model that has a center, or is another one, or when it is none") {
+  const House house;
+  const auto admin = Admin::Connect(house.address());
+  REQUIRE(admin.ok());
+  house.Must({"create", "m", "--algorithm=downpour", "--tensor=w:1"});
+  v1::AddPastRequest request;
+  request.set_model("m");
+  request.set_model_id((*admin)->GetModel("m")->id());
+  const auto add = [&](const auto& fill) {
+    state::Checkpoint past;
+    fill(&past);
+    request.set_past(past.SerializeAsString());
+    return (*admin)->AddPast(request);
+  };
+  CHECK(add([](state::Checkpoint* past) { past->add_members()->set_name("a"); }).ok());
+  CHECK(absl::IsInvalidArgument(add([](state::Checkpoint* past) { past->add_members(); })));
+  CHECK(absl::IsInvalidArgument(add([](state::Checkpoint* past) {
+    past->add_members()->set_name("b");
+    past->mutable_members(0)->set_windows(UINT64_MAX);
+  })));
+  CHECK(absl::IsInvalidArgument(add([](state::Checkpoint* past) {
+    past->add_histories()->set_worker("b");
+    past->mutable_histories(0)->add_numbers(1);
+  })));
+  CHECK(absl::IsInvalidArgument(
+      add([](state::Checkpoint* past) { past->mutable_statistics()->set_training_time_s(std::nan("")); })));
+  CHECK(absl::IsResourceExhausted(add([](state::Checkpoint* past) {
+    for (int i = 0; i < 10'000; ++i) past->add_members()->set_name(absl::StrCat(i));
+  })));
+  request.set_past("\xff");
+  CHECK(absl::IsInvalidArgument((*admin)->AddPast(request)));
+  CHECK((*admin)->GetModel("m")->workers_size() == 1);
+  request.set_model_id(1);
+  CHECK(absl::IsAborted((*admin)->AddPast(request)));
+  request.set_model_id((*admin)->GetModel("m")->id());
+  const std::vector<float> one = {1};
+  CHECK(absl::IsInvalidArgument((*admin)->InitializeAt("m", one, {.version = -1, .rounds = 0})));
+  CHECK(absl::IsInvalidArgument((*admin)->InitializeAt("m", one, {.version = 0, .rounds = -1})));
+  REQUIRE((*admin)->InitializeAt("m", one, {.version = 5, .rounds = 4}).ok());
+  request.set_past("");
+  CHECK(absl::IsFailedPrecondition((*admin)->AddPast(request)));
+  CHECK((*admin)->GetModel("m")->version() == 5);
+  CHECK((*admin)->GetModel("m")->rounds() == 4);
 }
 
 TEST_CASE("verify looks at a folder without a server, and names what is damaged") {
@@ -212,6 +367,13 @@ TEST_CASE("verify looks at a folder without a server, and names what is damaged"
   setenv("PARAMD_TOKEN_FILE", (state + "/missing").c_str(), 1);
   CHECK(verify(&out) == 0);
   unsetenv("PARAMD_TOKEN_FILE");
+  for (const char* const gone : {"/log", "/daemon"}) {
+    std::filesystem::rename(state + gone, state + ".kept");
+    CHECK(verify(&out) == 1);
+    CHECK_THAT(out, Catch::Contains(absl::StrCat("DAMAGED  ", state, gone)));
+    std::filesystem::rename(state + ".kept", state + gone);
+  }
+  CHECK(verify(&out) == 0);
   for (const auto& entry : std::filesystem::recursive_directory_iterator(state)) {
     if (entry.path().extension() == ".safetensors") std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
   }

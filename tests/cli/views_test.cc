@@ -163,7 +163,7 @@ TEST_CASE("A model's JSON has the wire's words, and integers of 64 bits as numbe
   CHECK(
       JsonText(ModelJson(Model()), true) ==
       R"({"name":"mnist","algorithm":"adag","hyperparameters":{"learning_rate":0.5},"consistency":"bounded:4",)"
-      R"("version":9007199254740993,"initialized":true,"parameters":100353,)"
+      R"("version":9007199254740993,"rounds":0,"initialized":true,"parameters":100353,)"
       R"("tensors":[{"name":"w","shape":[784,128]},{"name":"scale","shape":[]}],)"
       R"("mean_staleness":1.25,"staleness_histogram":[3,0,1200],"training_time_s":83.4,"rejected":1,)"
       R"("pinned_bytes":1048576,"problem":"","checkpoint_version":null,"checkpoint_age_s":null,"checkpoint_problem":"","commits":0,"live_workers":1,"known_workers":2,"waiting_workers":0,"workers":[)"
@@ -281,14 +281,21 @@ TEST_CASE("Status shows the server, then models, then workers") {
         "paramd 0.1.0, up 2h 01m, draining; connections 5 (1 refused), sessions 2; in flight 1.0 MiB of 64.0 MiB, 0 "
         "queued; "
         "shared 6.0 MiB of 4.0 GiB, with 3 workers; memory 200.0 MiB, of it base centers 8.0 MiB, rounds 0 B, "
-        "histories 1.0 MiB of 256.0 MiB\n"
+        "histories 1.0 MiB of 256.0 MiB, images 0 B\n"
         "\n"
         "no models\n");
   *status.add_models() = Model();
+  status.set_state_dir("/state");
+  status.set_log_bytes(2 << 20);
+  status.set_log_waiting(3);
+  status.set_log_problem("no space left");
   const std::string text = StatusText(status);
+  CHECK_THAT(text,
+             Catch::Contains("state in /state, journal 2.0 MiB, 3 records waiting; it has a problem: no space left\n"));
   CHECK_THAT(text, Catch::Contains("\nmnist  adag") && Catch::Contains("\nMODEL  WORKER ") &&
                        Catch::Contains("\nmnist  worker-1"));
   const OrderedJson json = StatusJson(status);
+  CHECK(json["log_problem"] == "no space left");
   CHECK(json["server_version"] == "0.1.0");
   CHECK(json["in_flight_bytes"] == 1 << 20);
   CHECK(json["shared_bytes"] == 6 << 20);

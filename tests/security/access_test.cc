@@ -61,6 +61,7 @@ class House {
     for (const auto& [name, role, models] : std::vector<std::array<std::string, 3>>{{"reader", "reader", ""},
                                                                                     {"other", "worker", "other"},
                                                                                     {"worker", "worker", kMine},
+                                                                                    {"limited", "admin", kMine},
                                                                                     {"admin", "admin", ""}}) {
       const auto made = MakeToken(name, role, models);
       REQUIRE(made.ok());
@@ -70,7 +71,7 @@ class House {
     lines_["nonsense"] = "x y\n";
     tokens_["none"] = "";
     tokens_["wrong"] = std::string(64, 'a');
-    WriteTokens({"reader", "other", "worker", "admin"});
+    WriteTokens({"reader", "other", "worker", "limited", "admin"});
     ServerOptions options{.listen = "127.0.0.1:0", .token_file = pem_.Path("tokens")};
     if (tls) {
       options.tls_cert = pem_.Path("server.pem");
@@ -167,6 +168,10 @@ std::map<std::string, std::string> Requests() {
       {service + "ListModels", Bytes<v1::ListModelsRequest>(nothing)},
       {service + "DeleteModel", Bytes<v1::DeleteModelRequest>([](auto* request) { request->set_model("mine/0"); })},
       {service + "ListAlgorithms", Bytes<v1::ListAlgorithmsRequest>(nothing)},
+      {service + "Checkpoint", Bytes<v1::CheckpointRequest>(model)},
+      {service + "ListCheckpoints", Bytes<v1::ListCheckpointsRequest>(model)},
+      {service + "RestoreModel", Bytes<v1::RestoreModelRequest>(model)},
+      {service + "AddPast", Bytes<v1::AddPastRequest>(model)},
       {service + "Join", Bytes<v1::JoinRequest>(model)},
       {service + "Heartbeat", Bytes<v1::HeartbeatRequest>(participant)},
       {service + "Leave", Bytes<v1::LeaveRequest>(participant)},
@@ -190,6 +195,10 @@ const std::map<std::string, std::string>& Permitted() {
         {service + "ListModels", "reader other worker admin"},
         {service + "DeleteModel", "admin"},
         {service + "ListAlgorithms", "reader other worker admin"},
+        {service + "Checkpoint", "admin"},
+        {service + "ListCheckpoints", "reader worker admin"},
+        {service + "RestoreModel", "admin"},
+        {service + "AddPast", "worker admin"},
         {service + "Join", "worker admin"},
         {service + "Heartbeat", "worker admin"},
         {service + "Leave", "worker admin"},
@@ -348,6 +357,22 @@ TEST_CASE("no answer and no error names a model that one may not read") {
       }
     }
   }
+}
+
+TEST_CASE("a model is brought back as another one only by who may do so to both") {
+  const House house;
+  const auto name = [](const std::string& from, const std::string& to) {
+    return Bytes<v1::RestoreModelRequest>([&](auto* request) {
+      request->set_model(from);
+      request->set_as(to);
+    });
+  };
+  const auto call = [&](const std::string& request) {
+    return Call(house, house.Channel(), "/paramd.v1.ParameterServer/RestoreModel", "limited", request).error_code();
+  };
+  CHECK(call(name(kMine, "")) == grpc::StatusCode::FAILED_PRECONDITION);  // it keeps no state
+  CHECK(call(name(kMine, "other")) == grpc::StatusCode::PERMISSION_DENIED);
+  CHECK(call(name("other", kMine)) == grpc::StatusCode::PERMISSION_DENIED);
 }
 
 TEST_CASE("lists hold the models that one may read, and no others") {

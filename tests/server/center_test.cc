@@ -87,7 +87,7 @@ TEST_CASE("A center of any size begins at zero and version 0, in blocks, and tak
   CHECK(snapshot->blocks.size() == (n + kBlockFloats - 1) / kBlockFloats);
 
   CommitBuffer initial = MakeBuffer(Ramp(n));
-  center.Set(&initial);
+  center.Set(&initial, /*version=*/0, /*rounds=*/0);
   CHECK(center.version() == 0);
   CHECK(Values(&center) == Ramp(n));
 
@@ -148,7 +148,7 @@ TEST_CASE("The same snapshot is returned until the center changes") {
   CHECK(center.TakeSnapshot() != first);
   const auto second = center.TakeSnapshot();
   CommitBuffer values = MakeBuffer({7, 8, 9});
-  center.Set(&values);
+  center.Set(&values, 0, 0);
   CHECK(center.TakeSnapshot() != second);
   CHECK(Floats(*second) == Vector{1, 1, 1});
 }
@@ -163,7 +163,7 @@ TEST_CASE("Blocks are written in place while no snapshot holds them, by commits 
   Fold(&center, half.get(), Vector(n, 1));
   center.FinishRound(half.get());
   CommitBuffer values = MakeBuffer(Vector(n, 5));
-  center.Set(&values);
+  center.Set(&values, 0, 0);
   for (size_t b = 0; b < 3; ++b) CHECK(BlockAddress(&center, b) == before[b]);
   CHECK(center.pinned_bytes() == 0);
 }

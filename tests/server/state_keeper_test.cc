@@ -1,7 +1,11 @@
 // Models that outlive their daemon: every algorithm, every consistency.
 #include "server/state_keeper.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -16,6 +20,8 @@
 #include "algorithms/registry.h"
 #include "server/commit_check.h"
 #include "state/model_file.h"
+#include "tests/support/await.h"
+#include "tests/support/fake_clock.h"
 #include "tests/support/model_worker.h"
 #include "tests/support/process.h"
 
@@ -48,7 +54,8 @@ class Folder {
 
 // What a daemon is without its transport.
 struct Host {
-  explicit Host(const Folder& folder, StateOptions options = {.every = absl::InfiniteDuration()}) {
+  explicit Host(const Folder& folder, StateOptions options = {.every = absl::InfiniteDuration()},
+                size_t max_workers = 10'000) {
     options.dir = folder.path();
     options.say = [this](bool error, const std::string& line) {
       MutexLock lock(&mutex);
@@ -60,6 +67,9 @@ struct Host {
     keeper = *std::move(opened);
     ModelsOptions model_options;
     model_options.model.recorder = keeper.get();
+    model_options.model.journal = options.durability == Durability::kJournal;
+    model_options.model.clock = &clock;
+    model_options.model.max_workers = max_workers;
     model_options.daemon_id = keeper->daemon_id();
     models = std::make_unique<Models>(model_options);
     status = keeper->Start(models.get());
@@ -97,6 +107,17 @@ struct Host {
     return errors;
   }
 
+  absl::Status Restore(int64_t version, const std::string& as = "") const {
+    v1::RestoreModelRequest request;
+    request.set_model("m");
+    request.set_version(version);
+    request.set_as(as);
+    std::promise<absl::Status> done;
+    keeper->Restore(request, [&](const absl::Status& s) { done.set_value(s); });
+    return done.get_future().get();
+  }
+
+  FakeClock clock;
   mutable Mutex mutex;
   std::vector<std::string> errors;
   absl::Status status;
@@ -449,6 +470,359 @@ TEST_CASE("What workers reported, and which names are forgotten, comes back") {
   REQUIRE(history->workers_size() == 1);
   CHECK(history->workers(0).records_size() == 3);
   CHECK(history->workers(0).metric_names(0) == "accuracy");
+}
+
+// A commit that is answered once it is on disk.
+ExchangeAnswer Commit(Model* model, Participant* who, Floats32 commit) {
+  const ExchangeCall call{
+      .caller = who->caller, .sequence = ++who->sequence, .base_version = who->base_version, .floats = commit.size()};
+  std::promise<ExchangeAnswer> done;
+  model->Exchange(call, MakeBuffer(std::move(commit)), Reservation(),
+                  [&](ExchangeAnswer answer) { done.set_value(std::move(answer)); });
+  return done.get_future().get();
+}
+
+StateOptions JournalOptions() { return {.durability = Durability::kJournal, .every = absl::InfiniteDuration()}; }
+
+TEST_CASE("A model that is brought back to a checkpoint keeps its id, its workers and its fences, and they pull") {
+  for (const Durability durability : {Durability::kCheckpoint, Durability::kJournal}) {
+    Folder folder;
+    Host host(folder, {.durability = durability, .every = absl::InfiniteDuration()});
+    REQUIRE(host.models->Create(MakeSpec("downpour", 2)).ok());
+    const auto model = host.Find("m");
+    REQUIRE(host.AwaitDurable("m").ok());
+    CHECK(absl::IsFailedPrecondition(host.Restore(0)));  // it had no center
+    Initialize(model.get(), {0, 0});
+    const Participant fenced = Join(host, "m", "a", 1);
+    Participant a = Join(host, "m", "a", 2);
+    for (int i = 0; i < 2; ++i) {
+      Pull(model.get(), &a);
+      CHECK(Commit(model.get(), &a, {1, 1}).status.ok());
+      REQUIRE(host.Checkpoint().ok());
+    }
+    Pull(model.get(), &a);
+    const auto list = host.keeper->List({model});
+    REQUIRE(list.ok());
+    CHECK(list->checkpoints_size() == 3);
+    CHECK(list->checkpoints(0).version() == 2);
+
+    REQUIRE(host.Restore(1).ok());
+    CHECK(host.Find("m") == model);
+    CHECK(Center(model.get()) == Floats32{1, 1});
+    CHECK(absl::IsAborted(model->Heartbeat(fenced.caller)));
+    CHECK(model->Heartbeat(a.caller).ok());
+    const auto check_pulls = [&](Model* in, Participant who) {
+      CHECK(IsPullAgain(Commit(in, &who, {1, 1}).status));
+      Pull(in, &who);
+      CHECK(Commit(in, &who, {5, 5}).status.ok());
+      CHECK(Center(in) == Floats32{6, 6});
+    };
+    {
+      // As after a kill right then.
+      const Folder copied(folder);
+      Host again(copied);
+      REQUIRE(again.status.ok());
+      CHECK(Center(again.Find("m").get()) == Floats32{1, 1});
+      check_pulls(again.Find("m").get(), a);
+    }
+    check_pulls(model.get(), a);
+    CHECK(model->Describe().commits() == 3);
+
+    REQUIRE(host.Restore(1, "other").ok());
+    const auto other = host.Find("other");
+    CHECK(Center(other.get()) == Floats32{1, 1});
+    CHECK(other->id() != model->id());
+    CHECK(other->Describe().version() == 1);
+    REQUIRE(other->Describe().workers_size() == 1);
+    CHECK(other->Describe().workers(0).state() == v1::WorkerInfo::LEFT);
+    CHECK(other->Describe().workers(0).commits() == 2);
+    CHECK_FALSE(other->Heartbeat(a.caller).ok());
+    CHECK(absl::IsNotFound(host.Restore(99)));
+    CHECK(absl::IsAlreadyExists(host.Restore(1, "other")));
+    CHECK(absl::IsInvalidArgument(host.Restore(1, "a\nb")));
+    const Folder copied(folder);
+    Host again(copied);
+    REQUIRE(again.status.ok());
+    CHECK(Center(again.Find("m").get()) == (durability == Durability::kJournal ? Floats32{6, 6} : Floats32{1, 1}));
+    CHECK(Center(again.Find("other").get()) == Floats32{1, 1});
+  }
+}
+
+TEST_CASE("A round under way when its model is brought back is over, and whoever waited for it pulls") {
+  for (const std::string algorithm : {"downpour", "easgd"}) {
+    Folder folder;
+    Host host(folder);
+    REQUIRE(host.models->Create(MakeSpec(algorithm, 2, "sync")).ok());
+    const auto model = host.Find("m");
+    Initialize(model.get(), {0, 0});
+    REQUIRE(host.Checkpoint().ok());
+    Participant a = Join(host, "m", "a");
+    Participant b = Join(host, "m", "b", 8);
+    Pull(model.get(), &a);
+    Pull(model.get(), &b);
+    Exchange waiting(model.get(), &a, {1, 1});
+    REQUIRE(host.Restore(0).ok());
+    CHECK(waiting.answer().committed);
+    CHECK(IsPullAgain(waiting.answer().status));
+    // The next round takes both.
+    Pull(model.get(), &a);
+    Pull(model.get(), &b);
+    Exchange first(model.get(), &a, {2, 2});
+    Exchange second(model.get(), &b, {4, 4});
+    CHECK(first.answer().status.ok());
+    CHECK(second.answer().status.ok());
+    CHECK(model->Describe().version() == 2);
+    CHECK(model->Describe().rounds() == 1);
+  }
+}
+
+TEST_CASE("A model that has a problem is well again once it was brought back to before") {
+  Folder folder;
+  Host host(folder);
+  REQUIRE(host.models->Create(MakeSpec("downpour", 1)).ok());
+  const auto model = host.Find("m");
+  Initialize(model.get(), {3e38f});
+  REQUIRE(host.Checkpoint().ok());
+  Participant a = Join(host, "m", "a");
+  Pull(model.get(), &a);
+  Exchange(model.get(), &a, {3e38f});
+  CHECK_FALSE(model->Describe().problem().empty());
+  REQUIRE(host.Restore(0).ok());
+  CHECK(model->Describe().problem().empty());
+  Pull(model.get(), &a);
+  CHECK(Exchange(model.get(), &a, {-1}).answer().status.ok());
+}
+
+TEST_CASE(
+    "What was journaled after a checkpoint that is damaged, and does not follow from the one before, is left out") {
+  Folder folder;
+  {
+    Host host(folder, JournalOptions());
+    REQUIRE(host.models->Create(MakeSpec("downpour", 1)).ok());
+    Initialize(host.Find("m").get(), {0});
+    Participant a = Join(host, "m", "a");
+    CHECK(Commit(host.Find("m").get(), &a, {1}).status.ok());
+    REQUIRE(host.Checkpoint().ok());
+    CHECK(Commit(host.Find("m").get(), &a, {1}).status.ok());
+  }
+  Participant a{.caller = {.worker = "a", .incarnation = 1, .nonce = 7}, .sequence = 2};
+  {
+    // Without a journal.
+    Host host(folder);
+    Pull(host.Find("m").get(), &a);
+    CHECK(Exchange(host.Find("m").get(), &a, {10}).answer().status.ok());
+  }
+  const fs::path newest = folder.checkpoints().back();
+  Host last(folder, JournalOptions());
+  Pull(last.Find("m").get(), &a);
+  CHECK(Commit(last.Find("m").get(), &a, {100}).status.ok());
+  const Folder copied(folder);
+  std::ofstream(copied.path() + newest.string().substr(folder.path().size())) << "damaged";
+  for (const float center : {2.0f, 3.0f}) {
+    Host host(copied, JournalOptions());
+    INFO(host.status);
+    REQUIRE(host.status.ok());
+    CHECK(Center(host.Find("m").get()) == Floats32{center});
+    Participant later{.caller = a.caller, .sequence = 100 + static_cast<uint64_t>(center)};
+    Pull(host.Find("m").get(), &later);
+    CHECK(Commit(host.Find("m").get(), &later, {1}).status.ok());
+    const auto gaps = host.Errors();
+    CHECK(std::count_if(gaps.begin(), gaps.end(), [](const auto& line) {
+            return absl::StrContains(line, "journal_gap");
+          }) == (center == 2 ? 1 : 0));
+  }
+}
+
+TEST_CASE("Leases that ran out, and workers that came back, are so in a replay") {
+  Folder folder;
+  Host host(folder, JournalOptions(), /*max_workers=*/2);
+  REQUIRE(host.models->Create(MakeSpec("downpour", 1, "bounded:1")).ok());
+  REQUIRE(host.AwaitDurable("m").ok());
+  const auto model = host.Find("m");
+  Initialize(model.get(), {0});
+  Participant a = Join(host, "m", "a");
+  Participant b = Join(host, "m", "b", 8);
+  host.clock.Advance(absl::Seconds(20));
+  CHECK(model->Heartbeat(a.caller).ok());
+  host.clock.Advance(absl::Seconds(20));
+  model->Tick();
+  for (int i = 0; i < 5; ++i) CHECK(Commit(model.get(), &a, {1}).status.ok());
+  // It is away no longer, and starts beside the slowest.
+  CHECK(model->Heartbeat(b.caller).ok());
+  const auto clocks = [](const Model& in) {
+    std::string text;
+    const v1::ModelInfo info = in.Describe();
+    for (const v1::WorkerInfo& worker : info.workers()) {
+      absl::StrAppend(&text, worker.worker(), " ", worker.clock(), " ", worker.state(), ", ");
+    }
+    return text;
+  };
+  CHECK(clocks(*model) == "a 5 1, b 5 1, ");
+  CHECK(Commit(model.get(), &a, {1}).status.ok());
+  const auto check_replayed = [&] {
+    const Folder copied(folder);
+    Host after(copied, JournalOptions(), 2);
+    INFO(after.status);
+    REQUIRE(after.status.ok());
+    CHECK(clocks(*after.Find("m")) == clocks(*model));
+  };
+  check_replayed();
+  // Somebody makes room for another one.
+  host.clock.Advance(absl::Seconds(20));
+  CHECK(model->Heartbeat(b.caller).ok());
+  host.clock.Advance(absl::Seconds(20));
+  model->Tick();
+  Join(host, "m", "c", 9);
+  REQUIRE(host.AwaitDurable("m").ok());
+  CHECK(model->Describe().workers_size() == 2);
+  check_replayed();
+  {
+    const Folder copied(folder);
+    CHECK(Host(copied, JournalOptions(), /*max_workers=*/1).status.ok());
+  }
+}
+
+TEST_CASE("A model that is at rest holds up no records of others") {
+  Folder folder;
+  Host host(folder, {.durability = Durability::kJournal, .every = absl::Milliseconds(20)});
+  for (const std::string name : {"m", "rest"}) {
+    v1::ModelSpec spec = MakeSpec("downpour", 1);
+    spec.set_name(name);
+    REQUIRE(host.models->Create(spec).ok());
+    Initialize(host.Find(name).get(), {0});
+    Participant a = Join(host, name, "a");
+    for (int i = 0; i < 3; ++i) CHECK(Commit(host.Find(name).get(), &a, {1}).status.ok());
+  }
+  CHECK(Await([&] { return host.keeper->log()->state().first == 0; }));
+}
+
+TEST_CASE("A model whose algorithm has other state vectors than it was saved with is refused, not touched") {
+  Folder folder;
+  {
+    Host host(folder);
+    REQUIRE(host.models->Create(MakeSpec("downpour", 1)).ok());
+    Initialize(host.Find("m").get(), {0});
+    REQUIRE(host.Checkpoint().ok());
+  }
+  const std::string path = folder.checkpoints().back();
+  const auto file = ModelFile::Open(path);
+  REQUIRE(file.ok());
+  const auto record = file->ReadRecord();
+  REQUIRE(record.ok());
+  const Floats32 zero = {0};
+  REQUIRE(WriteModelFile(path, {.spec = file->spec(), .center = {zero}, .state = {{zero}}, .record = &*record}).ok());
+  const Host host(folder);
+  CHECK(absl::IsFailedPrecondition(host.status));
+  CHECK(absl::StrContains(host.status.message(), "state vectors"));
+}
+
+TEST_CASE("Who trained from what never came back is told so after further restarts, too") {
+  Folder folder;
+  Host first(folder);
+  REQUIRE(first.models->Create(MakeSpec("dynsgd", 1)).ok());
+  Initialize(first.Find("m").get(), {0});
+  Participant a = Join(first, "m", "a");
+  Participant b = Join(first, "m", "b", 8);
+  REQUIRE(first.Checkpoint().ok());
+  const Folder at_start(folder);
+  for (int i = 0; i < 5; ++i) CHECK(Exchange(first.Find("m").get(), &b, {1}).answer().status.ok());
+  Pull(first.Find("m").get(), &a);
+  Host second(at_start);
+  REQUIRE(second.status.ok());
+  Pull(second.Find("m").get(), &b);
+  for (int i = 0; i < 8; ++i) CHECK(Exchange(second.Find("m").get(), &b, {100}).answer().status.ok());
+  REQUIRE(second.Checkpoint().ok());
+  const Folder further(at_start);
+  Host third(further);
+  REQUIRE(third.status.ok());
+  // Its version 5 and the one here have nothing in common.
+  CHECK(a.base_version == 5);
+  CHECK(IsPullAgain(Exchange(third.Find("m").get(), &a, {1}).answer().status));
+  Pull(third.Find("m").get(), &a);
+  CHECK(Exchange(third.Find("m").get(), &a, {1}).answer().status.ok());
+}
+
+TEST_CASE("A folder that is gone is told, and nothing is acknowledged until it is back") {
+  Folder folder;
+  Host host(folder, {.durability = Durability::kJournal, .every = absl::Milliseconds(10)});
+  REQUIRE(host.models->Create(MakeSpec("downpour", 1)).ok());
+  const auto model = host.Find("m");
+  Initialize(model.get(), {0});
+  Participant a = Join(host, "m", "a");
+  CHECK(Commit(model.get(), &a, {1}).status.ok());
+  const std::string elsewhere = folder.path() + ".moved";
+  fs::rename(folder.path(), elsewhere);
+  std::future<ExchangeAnswer> committed = std::async(std::launch::async, [&] { return Commit(model.get(), &a, {1}); });
+  const auto problem = [&] {
+    v1::ModelInfo info;
+    host.keeper->Describe(model->id(), &info);
+    return info.checkpoint_problem();
+  };
+  CHECK(Await([&] { return !host.keeper->log()->state().problem.ok() && !problem().empty(); }));
+  CHECK(absl::StrContains(problem(), "moved or removed"));
+  v1::ServerStatus status;
+  host.keeper->DescribeLog(&status);
+  CHECK(absl::StrContains(status.log_problem(), "moved or removed"));
+  fs::rename(elsewhere, folder.path());
+  CHECK(committed.get().status.ok());
+  CHECK(Await([&] { return problem().empty() && host.keeper->log()->state().problem.ok(); }));
+}
+
+TEST_CASE("What a daemon keeps is nobody else's to read or to lock") {
+  Folder folder;
+  fs::create_directory(folder.path());
+  fs::permissions(folder.path(), fs::perms{0755});
+  std::ofstream(folder.path() + "/lock") << "1";
+  const Host host(folder);
+  REQUIRE(host.status.ok());
+  for (const char* const kept : {"/lock", "/models", "/log"}) {
+    INFO(kept);
+    CHECK((fs::status(folder.path() + kept).permissions() & fs::perms{0077}) == fs::perms::none);
+  }
+}
+
+TEST_CASE("A join that could not be recorded is not taken for durable because later records are") {
+  Folder folder;
+  Host host(folder);
+  REQUIRE(host.models->Create(MakeSpec("downpour", 1000)).ok());
+  const auto model = host.Find("m");
+  Initialize(model.get(), Floats32(1000));
+  Join(host, "m", "a");
+  REQUIRE(host.AwaitDurable("m").ok());
+  // The system's limit on files stands for a full disk.
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
+  rlimit low = old;
+  low.rlim_cur = 1;
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
+  Join(host, "m", "lost");
+  CHECK_FALSE(host.AwaitDurable("m").ok());
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &old) == 0);
+  signal(SIGXFSZ, handler);
+  Join(host, "m", "later");
+  REQUIRE(host.AwaitDurable("m").ok());
+  const Folder copied(folder);
+  Host after(copied);
+  REQUIRE(after.status.ok());
+  CHECK(after.Find("m")->Describe().workers_size() == 3);
+}
+
+TEST_CASE("Files of a deleted model that can't be removed are told, and removed once they can be") {
+  Folder folder;
+  Host host(folder, {.every = absl::Milliseconds(10)});
+  REQUIRE(host.models->Create(MakeSpec("downpour", 1)).ok());
+  REQUIRE(host.AwaitDurable("m").ok());
+  // It goes there in one step first.
+  const fs::path model = folder.checkpoints().front().parent_path();
+  const fs::path taken = model.parent_path() / (".removed-" + model.extension().string().substr(1));
+  fs::create_directory(taken);
+  std::ofstream(taken / "file") << "x";
+  const absl::Status status = host.Delete("m");
+  CHECK(status.code() == absl::StatusCode::kInternal);
+  CHECK(absl::StrContains(status.message(), "comes back"));
+  fs::remove_all(taken);
+  CHECK(Await([&] { return !fs::exists(model); }));
 }
 
 }  // namespace
