@@ -161,6 +161,8 @@ absl::Status TrainLoop::Impl::SetLearningRate() {
 absl::Status TrainLoop::Impl::TrainEpochs() {
   while (summary_.epochs < options_.epochs && !summary_.reached_target_loss) {
     absl::StatusOr<const Batch*> batch = prefetcher_.Next();
+    // The source has no more.
+    if (absl::IsOutOfRange(batch.status())) break;
     if (!batch.ok()) return batch.status();
     bool window_ends = false;
     if (*batch != nullptr) {

@@ -55,7 +55,8 @@ class BatchSource {
   virtual ~BatchSource() = default;
 
   // Fills `batch` with the next minibatch of this epoch, reusing its memory. False at the epoch's end. May block as
-  // long as it likes: the loop waits.
+  // long as it likes: the loop waits. OUT_OF_RANGE: there is nothing more to train, and training ends well with what
+  // came before, whatever epochs were to come.
   virtual absl::StatusOr<bool> Next(Batch* batch) = 0;
 
   // Begins epoch `epoch`, counted from 0. Called before the first Next, too.

@@ -888,6 +888,20 @@ TEST_CASE("an error of the source comes after the minibatches before it, and its
   CHECK(server.commits == std::vector<std::vector<float>>{{4}, {4}});
 }
 
+TEST_CASE("a source that has no more ends training well, with what came before committed") {
+  CountingSource source(4);
+  source.before_next = [](int64_t epoch, int64_t next) {
+    return epoch == 1 && next == 3 ? absl::OutOfRangeError("no more") : absl::OkStatus();
+  };
+  TestModel model(1);
+  TestServer server({0});
+  const auto summary = Train(&model, &source, &server, std::make_unique<DeltaHalf>(), Model(4), {.epochs = 9});
+  REQUIRE(summary.ok());
+  CHECK(summary->steps == 7);
+  CHECK(summary->epochs == 1);
+  CHECK(server.commits == std::vector<std::vector<float>>{{4}, {3}});
+}
+
 TEST_CASE("an epoch without minibatches is an error") {
   TestModel model(1);
   TestServer server({0});

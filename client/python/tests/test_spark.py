@@ -7,12 +7,13 @@ import textwrap
 import time
 
 import pytest
-from conftest import EXAMPLES, MNIST
-from paramd.spark import ParamdClassificationModel, ParamdClassifier, jar_path
+from conftest import EXAMPLES, MNIST, REPOSITORY
+from paramd.spark import ParamdClassificationModel, ParamdClassifier, ParamdRegressionModel, ParamdRegressor, jar_path
 from py4j.java_collections import JavaArray
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import MinMaxScaler
+from pyspark.ml.linalg import Vectors
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 
 def wait_until(condition):
@@ -51,8 +52,7 @@ def test_parameters_and_defaults_are_those_of_the_jvm(spark):
     jvm = spark._jvm.paramd.spark.ParamdClassifier()
     for param in jvm.params():
         assert estimator.hasParam(param.name())
-        # PySpark has a default of its own for the seed.
-        if jvm.hasDefault(param) and param.name() != "seed":
+        if jvm.hasDefault(param):
             value = jvm.getDefault(param).get()
             assert estimator.getOrDefault(param.name()) == (list(value) if isinstance(value, JavaArray) else value)
     with pytest.raises(AttributeError):
@@ -73,7 +73,7 @@ def test_a_pipeline_goes_to_the_jvm_and_back(spark, train, test, tmp_path):
     loaded = PipelineModel.load(str(tmp_path / "from-jvm"))
 
     assert isinstance(loaded.stages[1], ParamdClassificationModel)
-    assert not loaded.stages[1].hasSummary
+    assert loaded.stages[1].summary.accuracy == fitted.stages[1].summary.accuracy > 0.5
     assert loaded.stages[1].getHiddenLayers() == [64]
     assert loaded.transform(test).select("prediction").collect() == expected
 
@@ -87,6 +87,28 @@ def test_cross_validation_chooses_among_parameters(train):
 
     assert validated.avgMetrics[1] > validated.avgMetrics[0]
     assert validated.bestModel.getStepSize() == 0.5
+
+
+def test_the_whole_example_of_the_documentation_runs(spark):
+    page = (REPOSITORY / "docs" / "spark.md").read_text(encoding="utf-8")
+    names = {}
+    exec(re.search(r"## A whole example.*?```python\n(.*?)```", page, re.DOTALL).group(1), names)
+    assert names["model"].evaluate(names["test"]).accuracy > 0.9
+
+
+def test_a_regression_tells_numbers_and_goes_on_from_a_model(spark, tmp_path):
+    rows = [(3.0 * x, -x, Vectors.dense(x)) for x in (i / 50 for i in range(-100, 100))]
+    data = spark.createDataFrame(rows, ["label", "other", "features"])
+    model = ParamdRegressor(numWorkers=1).fit(data)
+    assert abs(model.predict(Vectors.dense(1.5)) - 4.5) < 0.3
+    several = ParamdRegressor(numWorkers=1, maxIter=5, labelCols=["label", "other"])
+    first = several.fit(data)
+    assert len(first.transform(data).head().prediction) == first.numOutputs == 2
+    first.save(str(tmp_path / "model"))
+    loaded = ParamdRegressionModel.load(str(tmp_path / "model"))
+    assert loaded.summary.objectiveHistory == first.summary.objectiveHistory
+    again = several.setInitialModel(loaded).fit(data)
+    assert again.summary.objectiveHistory[0] < first.summary.objectiveHistory[0]
 
 
 def test_the_example_can_be_submitted():

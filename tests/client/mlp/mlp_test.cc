@@ -366,6 +366,34 @@ TEST_CASE("an ensemble predicts by its members' mean softmax") {
         absl::StatusCode::kInvalidArgument);
 }
 
+TEST_CASE("no seed is lost to a short minibatch, of an outlier") {
+  // 21 minibatches and a row, which says the wrong class as loudly as a byte can.
+  DataSet data{.rows = 673, .columns = 16};
+  std::mt19937_64 random(7);
+  std::vector<int> points(4 * data.columns);
+  for (int& point : points) point = static_cast<int>(random() % 128);
+  for (int64_t row = 0; row < data.rows; ++row) {
+    const bool last = row + 1 == data.rows;
+    for (int64_t i = 0; i < data.columns; ++i) {
+      const auto value = static_cast<uint8_t>(points[row % 4 * data.columns + i] + random() % 32);
+      data.features.push_back(last ? 255 : value);
+    }
+    data.labels.push_back(static_cast<uint8_t>(row % 4));
+  }
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    const auto shard = Shard::Create(&data, {.seed = seed});
+    REQUIRE(shard.ok());
+    auto mlp = MakeMlp({.layers = {16, 128, 64, 32, 4}, .seed = seed, .max_gradient_norm = 1});
+    Batch batch;
+    for (int epoch = 0; epoch < 10; ++epoch) {
+      REQUIRE((*shard)->Rewind(epoch).ok());
+      while (*(*shard)->Next(&batch)) REQUIRE(mlp->TrainOnBatch(batch).ok());
+    }
+    INFO("seed " << seed);
+    CHECK(mlp->Evaluate(shard->get())->accuracy >= 0.9);
+  }
+}
+
 TEST_CASE("a bad batch is refused and changes nothing") {
   auto mlp = MakeMlp({.layers = {2, 3}});
   const std::vector<float> before(mlp->parameters().begin(), mlp->parameters().end());

@@ -7,7 +7,8 @@ public interface BatchSource {
    *
    * @param batch to be filled
    * @return false at the epoch's end; the batch is not looked at then
-   * @throws Exception whatever: it ends the training, and is the cause of its exception
+   * @throws Exception a ParamdException of code OUT_OF_RANGE: there is nothing more to train, and training ends well with
+   *     what came before. Whatever else: it ends the training, and is the cause of its exception
    */
   boolean next(Batch batch) throws Exception;
 

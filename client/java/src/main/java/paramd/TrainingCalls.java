@@ -175,7 +175,10 @@ final class TrainingCalls {
       code.run();
       return OK;
     } catch (Throwable e) {
-      return fail(e);
+      // No failure: the source has no more.
+      return e instanceof ParamdException known && known.code() == ParamdException.Code.OUT_OF_RANGE
+          ? number(e)
+          : fail(e);
     } finally {
       synchronized (lock) {
         reader = null;

@@ -129,6 +129,26 @@ class TrainingTest extends ServerTest {
     }
   }
 
+  @Test
+  void aSourceThatHasNoMoreEndsTrainingWell() {
+    final BatchSource ending =
+        new Points() {
+          private int given;
+
+          @Override
+          public boolean next(Batch batch) throws Exception {
+            if (given++ == 70) {
+              throw new ParamdException(ParamdException.Code.OUT_OF_RANGE, "no more");
+            }
+            return super.next(batch);
+          }
+        };
+    final TrainSummary summary = Training.run(options("ending"), new TrainOptions().epochs(9), new Line(), ending);
+    // One of the 70 was the end of an epoch.
+    assertEquals(69, summary.steps());
+    assertEquals(1, summary.epochs());
+  }
+
   private static ParamdException failure(String model, Trainable trainable, BatchSource source) {
     return assertThrows(
         ParamdException.class, () -> Training.run(options(model), new TrainOptions(), trainable, source));

@@ -1,14 +1,21 @@
 package paramd.spark
 
-import org.apache.spark.ml.linalg.Vector
+import org.apache.spark.ml.linalg.{DenseVector, SparseVector, Vector}
 
 /**
  * The forward pass of a network that [[paramd.Mlp]] trained, in the JVM alone. Thread-safe.
  *
  * @param layers units, from input to output
  * @param parameters each layer's kernel [inputs, outputs], row-major, then its bias [outputs]
+ * @param input how the features were scaled that it was trained with
+ * @param output how the numbers were that it was to put out
  */
-private[spark] final class DenseNetwork(val layers: Array[Int], val parameters: Array[Float]) extends Serializable {
+private[spark] final class DenseNetwork(
+    val layers: Array[Int],
+    val parameters: Array[Float],
+    val input: Scaling = Scaling.None,
+    val output: Scaling = Scaling.None
+) extends Serializable {
   require(
     DenseNetwork.parameters(layers) == parameters.length,
     s"layers ${layers.mkString("-")} have ${DenseNetwork.parameters(layers)} parameters, not ${parameters.length}"
@@ -17,18 +24,17 @@ private[spark] final class DenseNetwork(val layers: Array[Int], val parameters: 
   def features: Int = layers.head
   def classes: Int = layers.last
 
-  /** What the last layer puts out, before softmax. Entries of `input` that are 0 cost nothing. */
-  def logits(input: Vector): Array[Float] = {
-    require(
-      input.size == features,
-      s"a row has ${input.size} features, but the network was trained with $features: check the features column"
-    )
-    var result = begin(1, 0)
-    input.foreachActive((i, value) => if (value != 0) add(value.toFloat, i * layers(1), result))
+  /** What the last layer puts out for a vector of as many features. Entries that are 0 cost nothing if it is sparse. */
+  def outputs(vector: Vector): Array[Double] = {
+    var result = vector match {
+      case dense: DenseVector => firstLayer(dense)
+      case sparse: SparseVector => firstLayer(sparse)
+      case other => firstLayer(other.toDense)
+    }
     var offset = (features + 1) * layers(1)
     for (layer <- 2 until layers.length) {
       val below = result
-      result = begin(layer, offset)
+      result = biases(layer, offset)
       var i = 0
       while (i < below.length) {
         if (below(i) > 0) add(below(i), offset + i * layers(layer), result)
@@ -36,13 +42,38 @@ private[spark] final class DenseNetwork(val layers: Array[Int], val parameters: 
       }
       offset += (layers(layer - 1) + 1) * layers(layer)
     }
+    Array.tabulate(result.length)(i => output.inverse(result(i), i))
+  }
+
+  private def firstLayer(vector: DenseVector): Array[Float] = {
+    val result = biases(1, 0)
+    var i = 0
+    while (i < features) {
+      val value = input(vector.values(i), i)
+      if (value != 0) add(value.toFloat, i * layers(1), result)
+      i += 1
+    }
     result
   }
 
-  /** The bias of `layer`, whose kernel begins at `offset`. */
-  private def begin(layer: Int, offset: Int): Array[Float] = {
-    val bias = offset + layers(layer - 1) * layers(layer)
-    parameters.slice(bias, bias + layers(layer))
+  private def firstLayer(vector: SparseVector): Array[Float] = {
+    val result = ofZeros.clone()
+    vector.foreachActive { (i, value) =>
+      // What a zero there would have made is in already.
+      val moved = input(value, i) - input(0, i)
+      if (moved != 0) add(moved.toFloat, i * layers(1), result)
+    }
+    result
+  }
+
+  /** The first layer of a vector of zeros. */
+  @transient private lazy val ofZeros: Array[Float] =
+    if (input.shift.isEmpty) biases(1, 0) else firstLayer(new DenseVector(new Array(features)))
+
+  /** Of `layer`, whose kernel begins at `offset`. */
+  private def biases(layer: Int, offset: Int): Array[Float] = {
+    val begin = offset + layers(layer - 1) * layers(layer)
+    parameters.slice(begin, begin + layers(layer))
   }
 
   /** to += factor × the kernel's row at `offset` */

@@ -46,22 +46,21 @@ private[spark] final class Fit(context: SparkContext, params: ParamdParams, desc
     }
   }
 
-  /**
-   * Trains a model of `spec`, whose name is replaced unless `modelName` gives one, with the tasks of `tasks`, and pulls
-   * its center.
-   */
-  def train(spec: String => ModelSpec, floats: Int, tasks: (Daemon, String) => RDD[Long]): Trained =
+  /** Trains a model on `rows`, from `initial` on if it is given, and pulls its center. */
+  def train(plan: TrainingPlan, initial: Option[Array[Float]], rows: RDD[TrainingRow]): (Array[Float], ParamdTrainingSummary) =
     Using.resource(Daemon(context, getServer, security, getInsecure)) { daemon =>
       daemon.ended.thenRun(() => cancel(daemon.obituary))
       try
         Using.resource(connect(daemon)) { admin =>
           val name = if (getModelName.isEmpty) s"$uid-${UUID.randomUUID()}" else getModelName
-          create(admin, spec(name), name)
+          create(admin, plan.spec.modelSpec(name), name)
           var trained = false
           try {
-            val told = new Progress(admin, name, getMaxIter, getBatchSize, cancel)
-            val rows = Using.resource(told)(_ => tasks(daemon, name).collect())
-            val result = fetch(admin, name, floats, rows)
+            initial.foreach(admin.initialize(name, _))
+            val task = new TrainingTask(daemon.address, daemon.security, name, plan)
+            val told = new Progress(admin, name, plan.spec.epochs, plan.spec.batchSize, cancel)
+            val partitions = Using.resource(told)(_ => rows.mapPartitionsWithIndex(task).collect())
+            val result = fetch(admin, name, plan.spec.parameters, partitions)
             trained = true
             result
           } finally {
@@ -118,24 +117,30 @@ private[spark] final class Fit(context: SparkContext, params: ParamdParams, desc
       case NonFatal(e) => Log.warn("model {} stays on the daemon, delete it with paramctl: {}", name: Any, e: Any)
     }
 
-  private def fetch(admin: Admin, name: String, floats: Int, rows: Array[Long]): Trained = {
+  private def fetch(admin: Admin, name: String, floats: Int, partitions: Array[TrainedPartition]): (Array[Float], ParamdTrainingSummary) = {
     val info = admin.model(name)
+    val rows = partitions.map(_.rows).sum
     if (info.version == 0) {
       throw new IllegalStateException(
-        s"no worker of model $name committed anything (${rows.sum} rows in ${rows.length} partitions): is the data empty?"
+        s"no worker of model $name committed anything ($rows rows in ${partitions.length} partitions): is the data empty?"
       )
     }
     val center = new Array[Float](floats)
     admin.pull(name, center)
+    val reported = ParamdTrainingSummary.Reported(admin.history(name, false), admin.history(name, true))
     val summary = new ParamdTrainingSummary(
-      rows.count(_ > 0),
-      rows.sum,
-      info,
+      partitions.count(_.rows > 0),
+      rows,
+      info.version,
+      info.trainingTimeSeconds,
+      info.meanStaleness,
       admin.stalenessHistogram(name),
-      admin.history(name, false),
-      admin.history(name, true)
+      reported.byEpoch(record => Some(record.loss)),
+      reported.byEpoch(_.metrics.headOption),
+      TrainedPartition.validationHistory(partitions),
+      Some(reported)
     )
-    Trained(center, summary)
+    (center, summary)
   }
 
   private def security: Security = {
@@ -149,8 +154,6 @@ private[spark] final class Fit(context: SparkContext, params: ParamdParams, desc
 }
 
 private[spark] object Fit {
-  final case class Trained(center: Array[Float], summary: ParamdTrainingSummary)
-
   private val Log = LoggerFactory.getLogger("paramd.spark.Fit")
   private val CallTimeout = Duration.ofSeconds(60)
   private val JobDescription = "spark.job.description"

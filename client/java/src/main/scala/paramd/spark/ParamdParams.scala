@@ -1,10 +1,22 @@
 package paramd.spark
 
 import org.apache.spark.ml.param.{BooleanParam, DoubleParam, IntArrayParam, IntParam, Param, ParamValidators, Params, StringArrayParam}
-import org.apache.spark.ml.param.shared.{HasMaxIter, HasSeed, HasSolver, HasStepSize}
+import org.apache.spark.ml.param.shared._
 
-/** What a fit is told, beside the columns and thresholds of every probabilistic classifier. */
-private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed with HasStepSize with HasSolver {
+/** What a fit is told, beside the columns, and thresholds of a classifier. */
+private[spark] trait ParamdParams
+    extends Params
+    with HasElasticNetParam
+    with HasHandleInvalid
+    with HasMaxIter
+    with HasRegParam
+    with HasSeed
+    with HasSolver
+    with HasStandardization
+    with HasStepSize
+    with HasTol
+    with HasValidationIndicatorCol
+    with HasWeightCol {
 
   final val algorithm: Param[String] = new Param[String](
     this,
@@ -122,8 +134,25 @@ private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed wi
   )
   final def getInsecure: Boolean = $(insecure)
 
+  final override val handleInvalid: Param[String] = new Param[String](
+    this,
+    "handleInvalid",
+    "what to do with rows whose features are null, NaN or infinite: error; skip, which leaves them out; or keep, which " +
+      "makes their predictions NaN, and is as error for a fit",
+    ParamValidators.inArray(Array("error", "skip", "keep"))
+  )
+
+  final val patience: IntParam = new IntParam(
+    this,
+    "patience",
+    "epochs without a better validation loss, by more than tol of it, after which a worker stops; without " +
+      "validationIndicatorCol it means nothing",
+    ParamValidators.gt(0)
+  )
+  final def getPatience: Int = $(patience)
+
   setDefault(
-    algorithm -> "adag",
+    algorithm -> "dynsgd",
     consistency -> "",
     hyperparameters -> Array.empty[String],
     numWorkers -> 0,
@@ -132,8 +161,14 @@ private[spark] trait ParamdParams extends Params with HasMaxIter with HasSeed wi
     shuffle -> true,
     batchSize -> 32,
     hiddenLayers -> Array(128),
-    maxIter -> 10,
-    solver -> "sgd",
+    maxIter -> 0,
+    regParam -> 0.0,
+    elasticNetParam -> 0.0,
+    standardization -> true,
+    handleInvalid -> "error",
+    tol -> 1e-3,
+    patience -> 5,
+    solver -> "adam",
     server -> "",
     connectTimeout -> 5,
     modelName -> "",

@@ -2,7 +2,6 @@ package paramd.spark;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -94,7 +93,8 @@ final class ClassifierTest {
   void transformComputesWhatTheDaemonsCenterDoes() {
     try (ParamdServer server = ParamdServer.start(new ServerOptions());
         Admin admin = Admin.connect(server.address(), Duration.ofSeconds(30))) {
-      final ParamdClassifier classifier = classifier().setServer(server.address()).setModelName("mnist").setMaxIter(1);
+      final ParamdClassifier classifier = 
+          classifier().setServer(server.address()).setModelName("mnist").setMaxIter(1).setStandardization(false);
       final ParamdClassificationModel model = classifier.fit(train);
 
       final float[] center = new float[(int) admin.model("mnist").parameters()];
@@ -133,7 +133,10 @@ final class ClassifierTest {
     final ParamdClassificationModel model = (ParamdClassificationModel) loaded.stages()[1];
     assertArrayEquals(new int[] {Mnist.FEATURES, HIDDEN, Mnist.CLASSES}, model.layers());
     assertEquals("adaptive_adag", model.getAlgorithm());
-    assertFalse(model.hasSummary());
+    final ParamdTrainingSummary summary = ((ParamdClassificationModel) fitted.stages()[1]).summary();
+    assertEquals(summary.toString(), model.summary().toString());
+    assertArrayEquals(summary.objectiveHistory(), model.summary().objectiveHistory());
+    assertThrows(IllegalStateException.class, () -> model.summary().history());
     assertEquals(((ParamdClassificationModel) fitted.stages()[1]).weights(), model.weights());
     assertEquals(
         fitted.transform(test).select("prediction").collectAsList(),

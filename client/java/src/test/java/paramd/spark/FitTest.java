@@ -40,7 +40,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import paramd.Admin;
-import paramd.ModelSpec;
 import paramd.ParamdException;
 import paramd.ParamdServer;
 import paramd.ServerOptions;
@@ -204,11 +203,8 @@ final class FitTest {
 
   @Test
   void eachSolverHasTheRateThatTheDocumentationNames() {
-    try (ParamdServer server = ParamdServer.start(new ServerOptions());
-        Admin admin = Admin.connect(server.address(), Duration.ofSeconds(30))) {
-      admin.createModel(new ModelSpec("plain").tensor("w", 1).algorithm("adag"));
-      final double usual = rate(server, "plain");
-      final Map<String, Double> rates = Map.of("sgd", usual, "momentum", 0.01, "adam", 0.001);
+    try (ParamdServer server = ParamdServer.start(new ServerOptions())) {
+      final Map<String, Double> rates = Map.of("sgd", 0.1, "momentum", 0.01, "adam", 0.002);
       rates.forEach(
           (solver, rate) -> {
             classifier().setServer(server.address()).setModelName(solver).setSolver(solver).fit(rows);
