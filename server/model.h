@@ -234,6 +234,8 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   bool FinishRound(bool replay);
   absl::Status ReplayCommit(const state::Commit& what, const LogRecord& record);
   absl::Status ReplayMemberLocked(const state::Record& what, Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReplayRetireLocked(const std::string& worker, v1::WorkerInfo::State state, const std::string& message,
+                          Effects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<Member>> ReplayJoinLocked(const Caller& caller, Effects* effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // To be told when the record is on disk that was appended with this ticket.

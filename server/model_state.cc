@@ -310,15 +310,17 @@ void Model::ComeBack() {
   round_overdue_ = rule_->RoundDue();
 }
 
+void Model::ReplayRetireLocked(const std::string& worker, v1::WorkerInfo::State state, const std::string& message,
+                               Effects* effects) {
+  const auto member = membership_.members().find(worker);
+  if (member == membership_.members().end() || member->second->left()) return;
+  effects->Drop(membership_.Retire(member->second.get(), state, message), absl::OkStatus());
+  effects->Leave(worker);
+}
+
 absl::Status Model::ReplayMemberLocked(const state::Record& what, Effects* effects) {
-  const auto retire = [&](const std::string& worker, v1::WorkerInfo::State state, const std::string& message) {
-    const auto member = membership_.members().find(worker);
-    if (member == membership_.members().end() || member->second->left()) return;
-    effects->Drop(membership_.Retire(member->second.get(), state, message), absl::OkStatus());
-    effects->Leave(worker);
-  };
   if (what.has_expired()) {
-    retire(what.expired().worker(), v1::WorkerInfo::EXPIRED, "no sign of life");
+    ReplayRetireLocked(what.expired().worker(), v1::WorkerInfo::EXPIRED, "no sign of life", effects);
   } else if (what.has_returned()) {
     const auto member = membership_.members().find(what.returned().worker());
     if (member != membership_.members().end()) membership_.Touch(member->second.get(), Now());
@@ -326,11 +328,12 @@ absl::Status Model::ReplayMemberLocked(const state::Record& what, Effects* effec
     const state::Left& left = what.left();
     const Caller caller{.worker = left.worker(), .incarnation = left.incarnation(), .nonce = left.nonce()};
     if (!membership_.Find(caller).ok()) return absl::OkStatus();
-    retire(left.worker(), left.error().empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED, left.error());
+    ReplayRetireLocked(left.worker(), left.error().empty() ? v1::WorkerInfo::LEFT : v1::WorkerInfo::FAILED,
+                       left.error(), effects);
   } else {
     const state::Joined& joined = what.joined();
     if (!joined.forgotten().empty()) {
-      retire(joined.forgotten(), v1::WorkerInfo::EXPIRED, "");
+      ReplayRetireLocked(joined.forgotten(), v1::WorkerInfo::EXPIRED, "", effects);
       if (membership_.Forget(joined.forgotten()) != nullptr) effects->Forget(joined.forgotten());
     }
     const auto member = ReplayJoinLocked(

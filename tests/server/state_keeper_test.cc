@@ -35,7 +35,15 @@ using Floats32 = std::vector<float>;
 class Folder {
  public:
   Folder() : path_(TemporaryPath("state")) { fs::remove_all(path_); }
-  explicit Folder(const Folder& other) : Folder() { fs::copy(other.path_, path_, fs::copy_options::recursive); }
+  // What is on the disk now. Of what its daemon removes meanwhile there is no copy: once more.
+  explicit Folder(const Folder& other) : Folder() {
+    std::error_code error;
+    do {
+      fs::remove_all(path_);
+      fs::copy(other.path_, path_, fs::copy_options::recursive, error);
+    } while (error == std::errc::no_such_file_or_directory);
+    REQUIRE_FALSE(error);
+  }
   ~Folder() { fs::remove_all(path_); }
   Folder& operator=(const Folder&) = delete;
   const std::string& path() const { return path_; }

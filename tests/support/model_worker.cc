@@ -1,5 +1,7 @@
 #include "tests/support/model_worker.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
@@ -92,8 +94,9 @@ v1::WorkerInfo DescribeWorker(const Model& model, const std::string& worker) {
 }
 
 ModelWorker::ModelWorker(Model* model, std::string name, uint64_t incarnation) : model_(model), name_(std::move(name)) {
+  // Also among children, each of which goes on from its parent's.
   static std::atomic<uint64_t> nonces{1000};
-  caller_ = {.worker = name_, .nonce = ++nonces};
+  caller_ = {.worker = name_, .nonce = ++nonces + (static_cast<uint64_t>(getpid()) << 32)};
   auto joined = model_->Join(name_, incarnation, caller_.nonce);
   if (!joined.ok()) throw std::runtime_error(joined.status().ToString());
   caller_.incarnation = *joined;
