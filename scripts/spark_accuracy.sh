@@ -2,10 +2,26 @@
 # Compares ParamdClassifier with Spark's own classifiers, all with their defaults, on data sets of scikit-learn (which is
 # installed for this alone) and MNIST; prints the tables of docs/spark.md, and fails where paramd is behind.
 #
-#   scripts/spark_accuracy.sh [--seeds=N] [--data=NAMES] [--mnist_rows=N] [--algorithms]    --help says more
+#   scripts/spark_accuracy.sh [--seeds=N] [--data=NAMES] [--mnist_rows=N] [--algorithms]
+#
+#   --seeds=N         seeds of each fit; default: 12
+#   --data=NAMES      some of digits,iris,wine,breast_cancer; default: all
+#   --mnist_rows=N    of MNIST; 0: none of it; default: 20000
+#   --algorithms      every solver with every algorithm, too
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly repo
+# shellcheck source=scripts/bazel.sh
+source "$repo/scripts/bazel.sh"
+
+for argument in "$@"; do
+  case $argument in
+    --seeds=* | --data=* | --mnist_rows=* | --algorithms) ;;
+    --help) print_head && exit ;;
+    *) echo "spark_accuracy: no flag $argument; see scripts/spark_accuracy.sh --help" >&2 && exit 2 ;;
+  esac
+done
 cd "$repo"
 readonly python=.cache/spark_accuracy
 
