@@ -83,7 +83,11 @@ struct Host {
     status = keeper->Start(models.get());
   }
   ~Host() {
-    if (keeper != nullptr) keeper->Finish();
+    if (keeper != nullptr) {
+      keeper->Finish();
+      // What it still tells models it tells none that are going.
+      keeper->StopLog();
+    }
     models.reset();
   }
 

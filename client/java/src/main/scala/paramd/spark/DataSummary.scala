@@ -62,8 +62,9 @@ private[spark] final class DataSummary private (classify: Boolean) extends Seria
    */
   def standardization: Scaling = scaling(featureStatistics, shift = sparseRow.isEmpty)
 
-  /** Of sparse data, the mean number of a row's features that are not 0. */
-  def sparseRow: Option[Double] = Option.when(nonzeros < DataSummary.Sparse * rows * size)(nonzeros.toDouble / rows)
+  /** Of sparse data, the mean number of a row's features that are not 0. Few features are trained as dense ones anyway. */
+  def sparseRow: Option[Double] =
+    Option.when(size >= SpooledPartition.SparseFeatures && nonzeros < DataSummary.Sparse * rows * size)(nonzeros.toDouble / rows)
 
   /** The same of a regression's labels. */
   def labelStandardization: Scaling = scaling(labelStatistics, shift = true)
@@ -91,11 +92,11 @@ private[spark] final class DataSummary private (classify: Boolean) extends Seria
       nonzeros += row.features.numNonzeros
       weights += row.weight
       if (classify) rowsOfClass.updateWith(row.labels(0).toInt)(rows => Some(rows.getOrElse(0L) + 1))
-      else labelStatistics.add(new MllibDense(row.labels.map(_.toDouble)))
+      else labelStatistics.add(new MllibDense(row.labels))
     }
   }
 
-  private def checkClass(label: Float): Unit =
+  private def checkClass(label: Double): Unit =
     if (!(label >= 0 && label < DataSummary.MaxClasses && label == label.toInt)) {
       throw new BadRowException(
         s"label $label is no class: labels are integers from 0 to ${DataSummary.MaxClasses - 1}; StringIndexer makes such"

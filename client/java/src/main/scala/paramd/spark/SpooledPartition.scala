@@ -105,7 +105,7 @@ private[spark] final class SpooledPartition(
       if (buffer.capacity < bytes) buffer = allocate(Math.toIntExact(bytes))
       val begin = buffer.position()
       buffer.putInt(if (all) -1 else own)
-      row.labels.foreach(buffer.putFloat)
+      row.labels.foreach(label => buffer.putFloat(label.toFloat))
       buffer.putFloat(row.weight)
       if (all) {
         vector.toArray.foreach(value => buffer.putFloat(value.toFloat))
@@ -259,7 +259,7 @@ private[spark] final class SpooledPartition(
 private[spark] object SpooledPartition {
   private val BufferBytes = 1 << 20
   // Where products of sparse rows begin to be faster than those of dense ones.
-  private val SparseFeatures = 256
+  val SparseFeatures = 256
   private val SparseFactor = 8
   // Of a buffer's bytes there are 2^31 − 1 at most.
   private val MaxFloats = Int.MaxValue / FloatBytes

@@ -8,7 +8,7 @@ import org.apache.spark.ml.linalg.Vector
  * @param labels its class, or a regression's outputs
  * @param validation it is not trained, but tells how well training goes
  */
-private[spark] final case class TrainingRow(features: Vector, labels: Array[Float], weight: Float, validation: Boolean)
+private[spark] final case class TrainingRow(features: Vector, labels: Array[Double], weight: Float, validation: Boolean)
 
 /** @param labels one, or a regression's several */
 private[spark] final case class TrainingColumns(

@@ -46,7 +46,7 @@ private[spark] object TrainingRows {
 
     override def apply(row: Row): TrainingRow = {
       val features = parseFeatures(row)
-      val targets = Array.tabulate(labels.length)(i => number(row, 1 + i, labels(i)).toFloat)
+      val targets = Array.tabulate(labels.length)(i => number(row, 1 + i, labels(i)))
       var next = 1 + labels.length
       val weight = columns.weight.fold(1f) { name =>
         val value = number(row, next, name)

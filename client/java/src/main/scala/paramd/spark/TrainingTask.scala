@@ -69,7 +69,7 @@ private[spark] final class TrainingTask(server: String, security: Security, mode
 
   private def scaled(row: TrainingRow): TrainingRow = row.copy(
     features = input(row.features),
-    labels = if (spec.classifies) row.labels else Array.tabulate(row.labels.length)(i => output(row.labels(i), i).toFloat),
+    labels = if (spec.classifies) row.labels else Array.tabulate(row.labels.length)(i => output(row.labels(i), i)),
     weight = weightFactor.fold(row.weight)(factor => (row.weight * factor).toFloat)
   )
 }

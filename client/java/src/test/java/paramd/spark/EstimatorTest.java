@@ -217,13 +217,26 @@ final class EstimatorTest {
   }
 
   @Test
+  void aYearBesideCategoriesIsLearned() {
+    final Random random = new Random(6);
+    final List<Row> rows = new ArrayList<>();
+    for (int i = 0; i < 1000; ++i) {
+      final int year = 2000 + random.nextInt(21);
+      rows.add(row(year > 2010 ? 1 : 0, Vectors.sparse(61, new int[] {random.nextInt(60), 60}, new double[] {1, year})));
+    }
+    final ParamdClassificationModel model = new ParamdClassifier().setNumWorkers(2).fit(frame(rows));
+    assertTrue(model.summary().accuracy() > 0.95, "accuracy " + model.summary().accuracy());
+  }
+
+  @Test
   void numbersAreTrainedOneOrSeveralAndSaved(@TempDir Path folder) throws IOException {
     final Random random = new Random(4);
     final List<Row> rows = new ArrayList<>();
     for (int i = 0; i < 800; ++i) {
       final double x = random.nextDouble() * 2 - 1;
       final double y = random.nextDouble() * 100;
-      rows.add(RowFactory.create(1000 + 50 * x, x * x - y / 100, Vectors.dense(x, y)));
+      // As far from 0, floats are 128 apart.
+      rows.add(RowFactory.create(1.7e9 + 50 * x, x * x - y / 100, Vectors.dense(x, y)));
     }
     final StructType schema =
         new StructType()

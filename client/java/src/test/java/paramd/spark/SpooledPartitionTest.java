@@ -60,9 +60,9 @@ final class SpooledPartitionTest {
     final Vector sparse = Vectors.sparse(FEATURES, new int[] {2, 7}, new double[] {3, 0});
     final List<TrainingRow> rows =
         List.of(
-            new TrainingRow(full, new float[] {1, 2}, 0.5f, false),
-            new TrainingRow(sparse, new float[] {3, 4}, 2, true),
-            new TrainingRow(sparse.toDense(), new float[] {5, 6}, 3, true));
+            new TrainingRow(full, new double[] {1, 2}, 0.5f, false),
+            new TrainingRow(sparse, new double[] {3, 4}, 2, true),
+            new TrainingRow(sparse.toDense(), new double[] {5, 6}, 3, true));
     try (SpooledPartition spooled =
         new SpooledPartition(CollectionConverters.asScala(rows.iterator()), FEATURES, 2, true, 10_000_000, 1)) {
       assertEquals(1, spooled.size());
@@ -88,8 +88,8 @@ final class SpooledPartitionTest {
     final List<TrainingRow> rows = new ArrayList<>();
     for (int i = 0; i < 20; ++i) {
       final Vector few = Vectors.sparse(features, new int[] {i, 200, 299}, new double[] {i + 1, 0, 7});
-      rows.add(new TrainingRow(i == 0 ? full : few, new float[] {i}, 1, false));
-      rows.add(new TrainingRow(few, new float[] {i}, 1, true));
+      rows.add(new TrainingRow(i == 0 ? full : few, new double[] {i}, 1, false));
+      rows.add(new TrainingRow(few, new double[] {i}, 1, true));
     }
     try (SpooledPartition spooled =
         new SpooledPartition(CollectionConverters.asScala(rows.iterator()), features, 1, false, 8, 1)) {
@@ -118,7 +118,7 @@ final class SpooledPartitionTest {
 
   @Test
   void aRowOfAnotherLengthIsRefused() {
-    final TrainingRow longer = new TrainingRow(Vectors.zeros(FEATURES + 1), new float[1], 1, false);
+    final TrainingRow longer = new TrainingRow(Vectors.zeros(FEATURES + 1), new double[1], 1, false);
     assertThrows(IllegalArgumentException.class, () -> spool(List.of(longer), 8));
   }
 
@@ -131,7 +131,7 @@ final class SpooledPartitionTest {
     final List<TrainingRow> rows = new ArrayList<>();
     for (int i = 0; i < count; ++i) {
       final Vector features = Vectors.sparse(FEATURES, new int[] {i % FEATURES}, new double[] {i});
-      rows.add(new TrainingRow(features, new float[] {i}, 1, false));
+      rows.add(new TrainingRow(features, new double[] {i}, 1, false));
     }
     return rows;
   }
