@@ -304,6 +304,7 @@ class Model : public ReservationOwner, public std::enable_shared_from_this<Model
   std::vector<std::pair<std::shared_ptr<Member>, uint64_t>> round_ ABSL_GUARDED_BY(mutex_);
   bool round_overdue_ ABSL_GUARDED_BY(mutex_) = false;  // there was no memory to finish it: it is tried again
   uint64_t log_position_ ABSL_GUARDED_BY(mutex_) = 0;   // of the model's last record
+  uint64_t recorded_ ABSL_GUARDED_BY(mutex_) = 0;       // of its last one that is no commit's
   uint64_t on_disk_ ABSL_GUARDED_BY(mutex_) = 0;        // the last ticket whose record is
   uint64_t initialized_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<StatusDone> initializing_ ABSL_GUARDED_BY(mutex_);                // wait for it

@@ -15,6 +15,7 @@ namespace paramd {
 struct SavePoint {
   uint64_t changes = 0;      // of whatever an image has
   uint64_t position = 0;     // in the log, of its last record
+  uint64_t recorded = 0;     // of its last one that Recorder::Record was given
   bool initialized = false;  // which only an image has
   int64_t version = 0;
 };

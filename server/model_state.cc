@@ -191,7 +191,8 @@ absl::Status Model::AddPast(const state::Checkpoint& past) {
 
 void Model::RecordLocked(state::Record record) {
   record.set_model(id_);
-  log_position_ = std::max(log_position_, options_.recorder->Record(record));
+  recorded_ = options_.recorder->Record(record);
+  log_position_ = std::max(log_position_, recorded_);
 }
 
 SavePoint Model::save_point() const {
@@ -200,7 +201,11 @@ SavePoint Model::save_point() const {
 }
 
 SavePoint Model::SavePointLocked() const {
-  return {.changes = changes_, .position = log_position_, .initialized = state_.initialized, .version = state_.version};
+  return {.changes = changes_,
+          .position = log_position_,
+          .recorded = recorded_,
+          .initialized = state_.initialized,
+          .version = state_.version};
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -357,6 +357,8 @@ void StateKeeper::DropRecords() {
 
 void StateKeeper::AwaitDurable(const std::shared_ptr<Model>& model, Done done) {
   Waiter waiter{.need = model->save_point(), .done = std::move(done)};
+  // Nobody is told here of commits that came after it.
+  waiter.need.position = waiter.need.recorded;
   absl::Status status;
   {
     MutexLock lock(&mutex_);

@@ -837,5 +837,30 @@ TEST_CASE("Files of a deleted model that can't be removed are told, and removed 
   CHECK(Await([&] { return !fs::exists(model); }));
 }
 
+TEST_CASE("A join is answered once it is on disk, whatever commits have come since") {
+  Folder folder;
+  Host host(folder, JournalOptions());
+  REQUIRE(host.models->Create(MakeSpec("downpour", 1)).ok());
+  const auto model = host.Find("m");
+  REQUIRE(host.AwaitDurable("m").ok());
+  Initialize(model.get(), {0});
+  Participant a = Join(host, "m", "a");
+  REQUIRE(host.AwaitDurable("m").ok());
+  // The log's thread is kept busy between the join's record and the commit's.
+  Join(host, "m", "b", 8);
+  std::promise<void> reached;
+  std::promise<void> go_on;
+  host.keeper->log()->Append("", {}, [&](const absl::Status&) {
+    reached.set_value();
+    go_on.get_future().wait();
+  });
+  reached.get_future().wait();
+  std::future<ExchangeAnswer> committed = std::async(std::launch::async, [&] { return Commit(model.get(), &a, {1}); });
+  CHECK(Await([&] { return model->save_point().position > model->save_point().recorded + 1; }));
+  CHECK(host.AwaitDurable("m").ok());
+  go_on.set_value();
+  CHECK(committed.get().status.ok());
+}
+
 }  // namespace
 }  // namespace paramd::testing
