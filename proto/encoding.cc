@@ -187,24 +187,10 @@ void Widen(v1::Encoding encoding, const void* from, size_t n, float* to) {
   }
 }
 
-namespace {
-
-// Seen by others after EndStream.
-void WidenPastCache(v1::Encoding encoding, const char* from, size_t n, float* to) {
-  if (encoding == v1::FLOAT32) return StreamCopy(from, n, to);
-  constexpr size_t kPieceFloats = 4096;
-  float piece[kPieceFloats];
-  for (size_t i = 0; i < n; i += kPieceFloats) {
-    const size_t some = std::min(kPieceFloats, n - i);
-    Widen(encoding, from + i * FloatBytes(encoding), some, piece);
-    StreamCopy(piece, some, to + i);
-  }
-}
-
-}  // namespace
-
 void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, float* to, bool large) {
   const size_t width = FloatBytes(encoding);
+  // Others are as fast either way.
+  const bool stream = large && encoding == v1::FLOAT32;
   char split[sizeof(float)];  // a float that pieces split, as far as it has come
   size_t have = 0;
   for (std::string_view piece : pieces) {
@@ -217,8 +203,8 @@ void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, f
       Widen(encoding, split, 1, to++);
     }
     const size_t whole = piece.size() / width;
-    if (large) {
-      WidenPastCache(encoding, piece.data(), whole, to);
+    if (stream) {
+      StreamCopy(piece.data(), whole, to);
     } else {
       Widen(encoding, piece.data(), whole, to);
     }
@@ -226,7 +212,7 @@ void Widen(v1::Encoding encoding, const std::vector<std::string_view>& pieces, f
     have = piece.size() - whole * width;
     std::memcpy(split, piece.data() + whole * width, have);
   }
-  if (large) EndStream();
+  if (stream) EndStream();
 }
 
 int64_t FirstOverflow(v1::Encoding encoding, const float* floats, size_t n) {
