@@ -155,7 +155,7 @@ Participant Join(const Host& host, const std::string& model, const std::string& 
   return {.caller = {.worker = worker, .incarnation = joined->incarnation(), .nonce = nonce}};
 }
 
-// An exchange whose answer may come later.
+// An exchange whose answer may come later, and on another thread.
 class Exchange {
  public:
   Exchange(Model* model, Participant* who, Floats32 commit) {
@@ -164,22 +164,30 @@ class Exchange {
                             .base_version = who->base_version,
                             .floats = commit.size(),
                             .pull = false};
+    auto answered = std::make_shared<std::promise<ExchangeAnswer>>();
+    coming_ = answered->get_future();
     model->Exchange(call, MakeBuffer(std::move(commit)), Reservation(),
-                    [this](ExchangeAnswer answer) { answer_ = std::move(answer); });
+                    [answered](ExchangeAnswer answer) { answered->set_value(std::move(answer)); });
   }
-  const ExchangeAnswer& answer() const {
-    REQUIRE(answer_.has_value());
+  const ExchangeAnswer& answer() {
+    if (!answer_.has_value()) {
+      REQUIRE(coming_.wait_for(absl::ToChronoMilliseconds(kAwaitTimeout)) == std::future_status::ready);
+      answer_ = coming_.get();
+    }
     INFO(answer_->status);
     return *answer_;
   }
 
  private:
+  std::future<ExchangeAnswer> coming_;
   std::optional<ExchangeAnswer> answer_;
 };
 
 void Pull(Model* model, Participant* who) {
-  ExchangeAnswer answer;
-  model->Pull({.caller = who->caller, .pull = true}, Reservation(), [&](ExchangeAnswer given) { answer = given; });
+  std::promise<ExchangeAnswer> answered;
+  model->Pull({.caller = who->caller, .pull = true}, Reservation(),
+              [&](ExchangeAnswer given) { answered.set_value(std::move(given)); });
+  const ExchangeAnswer answer = answered.get_future().get();
   INFO(answer.status);
   REQUIRE(answer.status.ok());
   who->base_version = answer.version;
