@@ -57,10 +57,10 @@ private[spark] final class DataSummary private (classify: Boolean) extends Seria
   }
 
   /**
-   * To mean 0 and deviation 1; what is too far out then is brought in. Sparse data are not shifted, and stay sparse: what
-   * is 0 stays 0.
+   * To mean 0 and deviation 1, or less where a value would be too far out. Sparse data are not shifted, and stay sparse:
+   * what is 0 stays 0.
    */
-  def standardization: Scaling = scaling(featureStatistics, shift = sparseRow.isEmpty).copy(farthest = DataSummary.Farthest)
+  def standardization: Scaling = scaling(featureStatistics, shift = sparseRow.isEmpty)
 
   /** Of sparse data, the mean number of a row's features that are not 0. Few features are trained as dense ones anyway. */
   def sparseRow: Option[Double] =
@@ -71,11 +71,13 @@ private[spark] final class DataSummary private (classify: Boolean) extends Seria
 
   private def scaling(statistics: MultivariateOnlineSummarizer, shift: Boolean) = {
     val (variance, least, most) = (statistics.variance.toArray, statistics.min.toArray, statistics.max.toArray)
+    val shifts = if (shift) statistics.mean.toArray else Array.empty[Double]
     val scales = Array.tabulate(variance.length) { i =>
-      val deviation = math.sqrt(variance(i))
-      if (deviation > DataSummary.Rounding * math.max(math.abs(most(i)), math.abs(least(i)))) 1 / deviation else 0
+      val center = if (shift) shifts(i) else 0
+      val farthest = math.max(most(i) - center, center - least(i))
+      if (variance(i) > 0) 1 / math.max(math.sqrt(variance(i)), farthest / DataSummary.Farthest) else 0
     }
-    Scaling(if (shift) statistics.mean.toArray else Array.empty, scales)
+    Scaling(shifts, scales)
   }
 
   private def add(row: TrainingRow): Unit = {
@@ -124,8 +126,6 @@ private[spark] object DataSummary {
   // From 0, that a scaled value is. A feature that a few rows alone have would else be large in them: in images it makes
   // the network worse, and a deep one unstable.
   private val Farthest = 3.0
-  // Of the largest value, the deviation of what is constant but for rounding.
-  private val Rounding = 1e-13
 
   /** @param classify whether labels are classes */
   def apply(rows: RDD[TrainingRow], classify: Boolean): DataSummary =

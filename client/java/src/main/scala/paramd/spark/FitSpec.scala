@@ -7,15 +7,8 @@ import paramd.{Mlp, MlpOptions, ModelSpec}
  *
  * @param rowsOfWorker in the largest partition
  * @param sparseRow of sparse data, the mean number of a row's features that are not 0
- * @param workers that train, in waves or at the same time
  */
-private[spark] final case class DataShape(
-    features: Int,
-    outputs: Int,
-    rowsOfWorker: Long,
-    sparseRow: Option[Double],
-    workers: Int
-)
+private[spark] final case class DataShape(features: Int, outputs: Int, rowsOfWorker: Long, sparseRow: Option[Double])
 
 /**
  * All that a fit trains with, made of the estimator's parameters and the data's shape alone. What contradicts itself, or
@@ -105,10 +98,8 @@ private[spark] object FitSpec {
 
   private val Rho = "rho" -> (1e-12, 1e12)
   private val Adag = Algorithm(divides = true)
-  // α = rho × learning_rate, and what that is of all workers together at most: beyond 2, less a worker's own, center and
-  // workers swing ever farther.
+  // α = rho × learning_rate
   private val Alpha = 0.2
-  private val AlphaOfAll = 1.0
 
   val Algorithms: Map[String, Algorithm] = Map(
     "adag" -> Adag,
@@ -128,7 +119,7 @@ private[spark] object FitSpec {
     if (DenseNetwork.parameters(layers.toArray) > Int.MaxValue) {
       refuse(s"layers ${layers.mkString("-")} have more than 2^31 parameters: use fewer features or smaller hiddenLayers")
     }
-    val told = window(params, shape).map("communication_window" -> _).toMap ++ hyperparameters(params, loss, shape.workers)
+    val told = window(params, shape).map("communication_window" -> _).toMap ++ hyperparameters(params, loss)
     val rate = told.getOrElse("learning_rate", Algorithms.get(params.getAlgorithm).fold(Rates(params.getSolver))(_.rate(params.getSolver, loss)))
     FitSpec(
       layers,
@@ -191,7 +182,7 @@ private[spark] object FitSpec {
   }
 
   /** What the user set, each once; and of the elastic algorithms `rho`, so that a rate of its own leaves α alone. */
-  private def hyperparameters(params: ParamdParams, loss: String, workers: Int = 1): Map[String, Double] = {
+  private def hyperparameters(params: ParamdParams, loss: String): Map[String, Double] = {
     val listed = params.getHyperparameters.toSeq.map(entry => ParamdParams.parse(entry).getOrElse(refuse(s"hyperparameter $entry is no NAME=NUMBER")))
     val window = Option.when(params.getCommunicationWindow > 0)("communication_window" -> params.getCommunicationWindow.toDouble)
     val step = params.get(params.stepSize).map("learning_rate" -> _)
@@ -206,8 +197,7 @@ private[spark] object FitSpec {
     val told = all.toMap
     Algorithms.get(params.getAlgorithm) match {
       case Some(algorithm) if algorithm.elastic && !told.contains("rho") =>
-        val alpha = math.min(Alpha, AlphaOfAll / workers)
-        told + ("rho" -> alpha / told.getOrElse("learning_rate", algorithm.rate(params.getSolver, loss)))
+        told + ("rho" -> Alpha / told.getOrElse("learning_rate", algorithm.rate(params.getSolver, loss)))
       case _ => told
     }
   }

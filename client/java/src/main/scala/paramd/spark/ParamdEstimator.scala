@@ -89,7 +89,7 @@ private[spark] trait ParamdEstimator[E <: ParamdEstimator[E]] extends ParamdPara
       )
       Using.resource(rows) { rows =>
         val data = DataSummary(rows.rdd, loss == FitSpec.Softmax)
-        val plan = planOf(dataset, data, workers, labels, loss, classes)
+        val plan = planOf(dataset, data, labels, loss, classes)
         val (center, summary) = fit.train(plan, initial.map(_.network.parameters), rows.rdd)
         for (warning <- data.warning(summary.accuracy)) ParamdEstimator.Log.warn("{}: {}", uid: Any, warning: Any)
         (new DenseNetwork(plan.spec.layers.toArray, center, plan.input, plan.output), summary)
@@ -99,14 +99,7 @@ private[spark] trait ParamdEstimator[E <: ParamdEstimator[E]] extends ParamdPara
 
   private def named(column: Param[String]) = get(column).filter(_.nonEmpty)
 
-  private def planOf(
-      dataset: Dataset[_],
-      data: DataSummary,
-      workers: Int,
-      labels: Seq[String],
-      loss: String,
-      classes: Option[Int]
-  ) = {
+  private def planOf(dataset: Dataset[_], data: DataSummary, labels: Seq[String], loss: String, classes: Option[Int]) = {
     if (data.rows == 0) {
       throw new IllegalArgumentException(
         if (data.validationRows == 0) "nothing to train on: the data has no rows"
@@ -115,7 +108,7 @@ private[spark] trait ParamdEstimator[E <: ParamdEstimator[E]] extends ParamdPara
     }
     val features = math.max(data.features, AttributeGroup.fromStructField(dataset.schema($(featuresCol))).size)
     val outputs = if (loss == FitSpec.Softmax) data.classesOf(classes, labels.head) else labels.length
-    val spec = FitSpec.of(this, DataShape(features, outputs, data.rowsOfWorker, data.sparseRow, workers), loss)
+    val spec = FitSpec.of(this, DataShape(features, outputs, data.rowsOfWorker, data.sparseRow), loss)
     for (model <- initial if model.network.layers.toSeq != spec.layers) {
       throw new IllegalArgumentException(
         s"the initial model has layers ${model.network.layers.mkString("-")}, but this fit ${spec.layers.mkString("-")}: " +

@@ -229,20 +229,6 @@ final class EstimatorTest {
   }
 
   @Test
-  void oneValueFarOutLeavesTheOthersTheirScale() {
-    final Random random = new Random(7);
-    final List<Row> rows = new ArrayList<>();
-    for (int i = 0; i < 1000; ++i) {
-      final double x = random.nextGaussian();
-      // Typing errors, and what is constant but for rounding.
-      rows.add(row(x > 0 ? 1 : 0, Vectors.dense(i == 0 ? -1000 : x, i % 2 == 0 ? 0.3 : 0.1 + 0.2)));
-    }
-    final ParamdClassificationModel model = new ParamdClassifier().setNumWorkers(2).fit(frame(rows));
-    assertTrue(model.summary().accuracy() > 0.95, "accuracy " + model.summary().accuracy());
-    assertEquals(1, model.predict(Vectors.dense(1, 0.31)));
-  }
-
-  @Test
   void numbersAreTrainedOneOrSeveralAndSaved(@TempDir Path folder) throws IOException {
     final Random random = new Random(4);
     final List<Row> rows = new ArrayList<>();

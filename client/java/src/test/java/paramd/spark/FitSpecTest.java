@@ -23,7 +23,7 @@ final class FitSpecTest {
   }
 
   private static DataShape shape(long rowsOfWorker) {
-    return new DataShape(4, 3, rowsOfWorker, Option.empty(), 2);
+    return new DataShape(4, 3, rowsOfWorker, Option.empty());
   }
 
   private static FitSpec spec(ParamdClassifier classifier) {
@@ -85,18 +85,8 @@ final class FitSpecTest {
   }
 
   @Test
-  void manyElasticWorkersTogetherMoveTheCenterNoFartherThanToThem() {
-    final DataShape shape = new DataShape(4, 3, 100, Option.empty(), 16);
-    for (String algorithm : new String[] {"aeasgd", "eamsgd", "easgd"}) {
-      final Map<String, Object> told =
-          CollectionConverters.asJava(FitSpec.of(classifier().setAlgorithm(algorithm), shape, FitSpec.Softmax()).hyperparameters());
-      assertEquals(1, 16 * (double) told.get("rho") * (double) told.get("learning_rate"), 1e-12, algorithm);
-    }
-  }
-
-  @Test
   void windowsOfSparseDataAreAsLongAsTheirExchangesAreLarge() {
-    final DataShape sparse = new DataShape(1 << 18, 20, 7000, Option.apply(100.0), 2);
+    final DataShape sparse = new DataShape(1 << 18, 20, 7000, Option.apply(100.0));
     final FitSpec spec = FitSpec.of(classifier(), sparse, FitSpec.Softmax());
     assertEquals(82.0, spec.hyperparameters().apply("communication_window"));
     final FitSpec set = FitSpec.of(classifier().setCommunicationWindow(9), sparse, FitSpec.Softmax());
